@@ -1,0 +1,94 @@
+"""Forest cover types: 54 cartographic features of 581,012 patches of land, seven kinds of forest."""
+
+import socket
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedpriv.datasets.base import Data, Dataset, Part, reading
+from fedpriv.datasets.download import TIMEOUT_SECONDS, one_line
+from fedpriv.errors import UserError
+
+PER_CLASS = (211_840, 283_301, 35_754, 2_747, 9_493, 17_367, 20_510)
+
+
+class Covtype(Dataset):
+    """Read through scikit-learn, in the folder layout it uses; a random split with a fixed seed."""
+
+    name = "covtype"
+    about = "forest cover types, 54 features, 7 classes"
+
+    def __init__(self, *, train_size: int = 500_000, test_size: int = 30_000, download: bool = True) -> None:
+        super().__init__(download=download)
+        self.counts = (train_size, test_size)
+
+    @property
+    def parts(self) -> list[Part]:
+        """scikit-learn checks the archive it downloads and keeps these, which have no published checksum."""
+        return [Part(f"scikit_learn_data/covertype/{kind}_py3") for kind in ("samples", "targets")]
+
+    def fetch(self, data_dir: Path) -> None:
+        from sklearn.datasets import fetch_covtype
+
+        if self.on_disk(data_dir):
+            return
+        before = socket.getdefaulttimeout()
+        socket.setdefaulttimeout(TIMEOUT_SECONDS)  # scikit-learn sets none of its own
+        try:
+            fetch_covtype(data_home=str(Path(data_dir) / "scikit_learn_data"), n_retries=1)
+        except OSError as error:  # no network, a wrong checksum, or a folder that cannot be written
+            raise UserError(
+                f"dataset {self.name}: no samples_py3 in {self.folder(data_dir)} and covtype.data.gz cannot "
+                f"be fetched ({one_line(error)}); put both files there or set data_dir (or FEDPRIV_DATA)"
+            ) from error
+        finally:
+            socket.setdefaulttimeout(before)
+
+    def verify_counts(self, data_dir: Path) -> str:
+        try:
+            _, labels = self._arrays(data_dir)
+        except UserError as error:
+            return f"damaged: {error}"
+        if tuple(np.bincount(labels)[1:].tolist()) != PER_CLASS:
+            return f"damaged: {self.folder(data_dir)} does not have the {sum(PER_CLASS):,} official samples"
+        return "ok (by number of samples per class; no published checksum)"
+
+    def read(self, data_dir: Path) -> Data:
+        from sklearn.model_selection import train_test_split
+
+        features, labels = self._arrays(data_dir)
+        train_size, test_size = self.counts or (0, 0)
+        if min(train_size, test_size) < 1 or train_size + test_size > len(labels):
+            raise UserError(
+                f"dataset {self.name}: train_size={train_size} and test_size={test_size} must be positive "
+                f"and together at most {len(labels)}; lower them"
+            )
+        train, test = train_test_split(
+            np.arange(len(labels)), train_size=train_size, test_size=test_size, random_state=1
+        )
+        x_train = features[train].astype(np.float32)  # [N, 54]
+        x_test = features[test].astype(np.float32)
+        # These statistics come from everybody's samples and are not private: like the papers that use this
+        # dataset, the runner treats the scale of each feature as public.
+        mean, std = x_train.mean(axis=0, dtype=np.float64), x_train.std(axis=0, dtype=np.float64)
+        std[std == 0] = 1  # a rare soil type may be absent from a small training part
+        for part in (x_train, x_test):
+            part -= mean.astype(np.float32)
+            part /= std.astype(np.float32)
+        targets = torch.from_numpy(labels.astype(np.int64) - 1)  # 1..7 on disk
+        return Data(
+            self.name,
+            torch.from_numpy(x_train),
+            targets[train],
+            torch.from_numpy(x_test),
+            targets[test],
+            classes=7,
+        )
+
+    def _arrays(self, data_dir: Path) -> tuple[np.ndarray, np.ndarray]:
+        from sklearn.datasets import fetch_covtype
+
+        home = str(Path(data_dir) / "scikit_learn_data")
+        with reading(self.name, self.folder(data_dir)):
+            return fetch_covtype(data_home=home, download_if_missing=False, return_X_y=True)

@@ -1,0 +1,42 @@
+"""A loaded dataset: plain tensors, and how they become what a model sees."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Data:
+    """Training and test samples as stored; `prepare` scales them, so storage stays small."""
+
+    name: str
+    x_train: Tensor  # uint8 images [N, C, H, W], float32 vectors [N, d] or int64 token ids [N, T]
+    y_train: Tensor  # int64 [N]
+    x_test: Tensor
+    y_test: Tensor
+    classes: int
+    mean: tuple[float, ...] = (0.0,)  # per channel, after uint8 / 255; one value serves all channels
+    std: tuple[float, ...] = (1.0,)
+    vocabulary: int = 0  # token data only: number of ids, padding and unknown included
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.x_train.shape[1:])
+
+    def prepare(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Scale samples of any leading shape; token ids pass unchanged."""
+        if x.dtype == torch.int64:
+            return x
+        pixels = x.dtype == torch.uint8
+        scale = 1 / 255 if pixels else 1.0
+        if len(set(self.mean)) == 1 and len(set(self.std)) == 1:
+            factor, offset = scale / self.std[0], -self.mean[0] / self.std[0]
+            if pixels:  # the conversion made a copy, which may be overwritten
+                return x.to(dtype).mul_(factor).add_(offset)
+            return x.to(dtype) if (factor, offset) == (1.0, 0.0) else x.to(dtype) * factor + offset
+        trailing = [1] * (len(self.shape) - 1)  # channels come first in a sample
+        std = torch.tensor(self.std, dtype=dtype, device=x.device).view(-1, *trailing)  # [C, 1, 1]
+        mean = torch.tensor(self.mean, dtype=dtype, device=x.device).view(-1, *trailing)
+        return x.to(dtype) * (scale / std) - mean / std

@@ -1,0 +1,83 @@
+"""Which samples each client uses at each local step: Poisson sampling (DP-SGD) or shuffled epochs.
+
+The whole round is planned at once on the CPU, so both engines and every device see the same batches.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_BLOCK = 1 << 24  # uniforms drawn at once while planning, 64 MB
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Local batches of C clients over T steps; `index` counts within the client's own samples."""
+
+    index: Tensor  # [C, T, B] int64, padded with 0
+    size: Tensor  # [C, T] int64, how many of the B entries are real (0: an empty Poisson batch)
+    active: Tensor  # [C, T] bool, whether the client takes this step at all
+
+    def rows(self, start: int, stop: int) -> "Plan":
+        return Plan(self.index[start:stop], self.size[start:stop], self.active[start:stop])
+
+
+def steps_per_epoch(samples: Tensor, batch_size: int) -> Tensor:
+    """Batches in one pass over each client's data, [C]."""
+    return torch.div(samples + batch_size - 1, batch_size, rounding_mode="floor")
+
+
+def local_steps(samples: Tensor, batch_size: int, epochs: int, steps: int | None) -> Tensor:
+    """How many local steps each client takes a round, [C]: `steps` if given, else `epochs` passes."""
+    return torch.full_like(samples, steps) if steps else steps_per_epoch(samples, batch_size) * epochs
+
+
+def poisson(samples: Tensor, rates: Tensor, steps: Tensor, generator: torch.Generator) -> Plan:
+    """Every sample joins every step's batch independently with the client's rate."""
+    clients, horizon, widest = len(samples), int(steps.max()), int(samples.max())
+    active = torch.arange(horizon)[None, :] < steps[:, None]  # [C, T]
+    exists = torch.arange(widest)[None, :] < samples[:, None]  # [C, N]
+    found = []
+    per_block = max(1, _BLOCK // (clients * widest))
+    for first in range(0, horizon, per_block):
+        width = min(per_block, horizon - first)
+        drawn = torch.rand(width, clients, widest, generator=generator) < rates[None, :, None].float()
+        drawn &= exists
+        drawn &= active.T[first : first + width, :, None]
+        hits = drawn.nonzero()  # [hits, 3]: step, client, sample, sorted
+        hits[:, 0] += first
+        found.append(hits)
+    step, client, sample = torch.cat(found).T
+    cell = step * clients + client
+    size = torch.bincount(cell, minlength=horizon * clients)
+    place = torch.arange(len(cell)) - (size.cumsum(0) - size)[cell]
+    index = torch.zeros(horizon, clients, max(1, int(size.max())), dtype=torch.int64)
+    index[step, client, place] = sample
+    return Plan(index.transpose(0, 1).contiguous(), size.view(horizon, clients).T.contiguous(), active)
+
+
+def shuffled(samples: Tensor, batch_size: int, steps: Tensor, generator: torch.Generator) -> Plan:
+    """Passes over a fresh permutation, cut into batches; the last batch of a pass may be short."""
+    clients, horizon = len(samples), int(steps.max())
+    width = min(batch_size, int(samples.max()))
+    per_epoch = steps_per_epoch(samples, batch_size)  # [C]
+    active = torch.arange(horizon)[None, :] < steps[:, None]
+    index = torch.zeros(clients, horizon, width, dtype=torch.int64)
+    size = torch.zeros(clients, horizon, dtype=torch.int64)
+    widest = int(per_epoch.max()) * batch_size
+    done = torch.zeros(clients, dtype=torch.int64)  # steps filled so far
+    rows = torch.arange(clients)
+    while bool((done < steps).any()):
+        keys = torch.rand(clients, widest, generator=generator)
+        keys.masked_fill_(torch.arange(widest)[None, :] >= samples[:, None], 2.0)
+        order = keys.argsort(1).view(clients, -1, batch_size)  # [C, batches, B]
+        for batch in range(order.shape[1]):
+            where = rows[(batch < per_epoch) & (done < steps)]
+            count = (samples[where] - batch * batch_size).clamp(max=batch_size)
+            chosen = order[where, batch, :width]
+            chosen = chosen.masked_fill(torch.arange(width)[None, :] >= count[:, None], 0)
+            index[where, done[where]] = chosen
+            size[where, done[where]] = count
+            done[where] += 1
+    return Plan(index, size, active)

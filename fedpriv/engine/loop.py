@@ -1,0 +1,116 @@
+"""The loop engine: one client at a time with Opacus per-sample gradients. Slow, plain: the oracle."""
+
+import copy
+import warnings
+
+import torch
+import torch.nn.functional as F
+from opacus.grad_sample import GradSampleModule
+from torch import Tensor, nn
+
+from fedpriv.engine.layout import Layout
+from fedpriv.engine.work import Samples, Trained, Work
+
+
+class LoopEngine:
+    name = "loop"
+
+    def __init__(
+        self,
+        network: nn.Module,
+        layout: Layout,
+        buffers: Layout,
+        device: torch.device | str = "cpu",
+        threads: int | None = None,
+    ):
+        self.layout, self.buffers, self.device = layout, buffers, torch.device(device)
+        if threads:
+            torch.set_num_threads(threads)
+        self.network = copy.deepcopy(network).to(self.device)
+        for module in self.network.modules():
+            if getattr(module, "inplace", False):
+                module.inplace = False  # backward hooks do not allow in-place activations
+
+    def _load(self, row: Tensor, buffers: Tensor) -> nn.Module:
+        network = copy.deepcopy(self.network).to(row.dtype)
+        self.layout.write(row, network)
+        self.buffers.write(buffers, network)
+        return network
+
+    def train(self, work: Work, data: Samples) -> Trained:
+        losses = [self._client(work, data, position) for position in range(len(work.clients))]
+        return Trained(torch.tensor(losses, device=self.device))
+
+    def _client(self, work: Work, data: Samples, position: int) -> float:
+        row, own = work.rows[position], data.owned[work.clients[position]]
+        network = self._load(row, work.buffers[position])
+        velocity = torch.zeros_like(row)
+        shared, here = self.layout.shared, slice(position, position + 1)
+        total, seen = 0.0, 0
+        for step, lr in enumerate(work.lr):
+            if not work.plan.active[position, step]:
+                continue
+            size = int(work.plan.size[position, step])
+            samples = own[work.plan.index[position, step, :size].to(self.device)]
+            x, y = data.prepare(data.x[samples]), data.y[samples]
+            self.layout.write(row, network)
+            if work.private:
+                gradient, loss = self._clipped_sum(network, x, y, work.private.clip_norm)
+                if work.noise:
+                    z = work.noise.block(1, position, work.round, step, row)[0]
+                    gradient = gradient + work.private.noise_std[position] * z
+                gradient = gradient / work.private.lot
+            else:
+                gradient, loss = self._mean(network, x, y)
+            total, seen = total + loss, seen + size
+            gradient = gradient + work.weight_decay * row
+            if work.correction:
+                gradient[:shared] += work.correction(row[None, :shared], here)[0]
+            velocity = work.momentum * velocity + gradient
+            row[:shared] -= lr * velocity[:shared]
+            row[shared:] -= (lr if work.home_lr is None else work.home_lr) * velocity[shared:]
+            if work.after_step:
+                work.after_step(row[None, :shared], here)
+        work.buffers[position] = self.buffers.flatten(network)
+        return total / seen if seen else float("nan")
+
+    def _mean(self, network: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
+        network.train()
+        loss = F.cross_entropy(network(x), y)
+        named = dict(network.named_parameters())
+        grads = torch.autograd.grad(loss, [named[e.name] for e in self.layout.entries])
+        return torch.cat([g.reshape(-1) for g in grads]), float(loss.detach()) * len(x)
+
+    def _clipped_sum(self, network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor, float]:
+        if not len(x):
+            return torch.zeros(self.layout.total, device=x.device, dtype=x.dtype), 0.0
+        per_sample, loss = self.per_sample(network, x, y)
+        norms = per_sample.norm(dim=1, keepdim=True)
+        return (per_sample * (clip / norms.clamp(min=clip))).sum(0), loss
+
+    def per_sample(self, network: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
+        """Opacus's gradients of every sample, [B, P], and the summed loss."""
+        network.train()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*non-full backward hook.*|.*Full backward hook.*")
+            hooked = GradSampleModule(network, loss_reduction="sum", strict=False)
+            loss = F.cross_entropy(hooked(x), y, reduction="sum")
+            loss.backward()
+        named = dict(network.named_parameters())
+        grads = [named[e.name].grad_sample.reshape(len(x), -1) for e in self.layout.entries]
+        result = torch.cat(grads, 1).detach()
+        hooked.to_standard_module()
+        for parameter in named.values():
+            parameter.grad = None
+        return result, float(loss.detach())
+
+    @torch.no_grad()
+    def predict(self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples) -> tuple[Tensor, Tensor]:
+        """Loss and correctness of each client's network on samples `index` [C, N]: two [C, N] tensors."""
+        losses, corrects = [], []
+        for row, stats, samples in zip(rows, buffers, index, strict=True):
+            network = self._load(row, stats).eval()
+            logits, y = network(data.prepare(data.x[samples])), data.y[samples]
+            losses.append(F.cross_entropy(logits, y, reduction="none"))
+            corrects.append(logits.argmax(1) == y)
+        return torch.stack(losses), torch.stack(corrects)

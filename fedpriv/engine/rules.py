@@ -1,0 +1,313 @@
+"""Client-batched layers: C copies of a layer side by side, with per-sample gradient norms for free.
+
+Activations stay flat, [C*B, ...], so any network's own forward runs unchanged; only a layer with weights
+splits them into [C, B, ...]. A layer remembers its input a and output z; from the gradient g = dL/dz the
+squared norm of every sample's weight gradient follows without the gradient itself (||a||^2 ||g||^2 for a
+matrix; "ghost clipping", Goodfellow 2015, Li et al. 2022), then one weighted product adds the clipped sum.
+`@rule(nn.Linear)` names the layer a class stands for; a plug-in may register its own.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+RULES: dict[type[nn.Module], type["Stacked"]] = {}
+S = TypeVar("S", bound=type["Stacked"])
+
+
+def rule(*layers: type[nn.Module]) -> Callable[[S], S]:
+    def register(stacked: S) -> S:
+        for layer in layers:
+            RULES[layer] = stacked
+        return stacked
+
+    return register
+
+
+class Stacked(nn.Module):
+    """One layer for C clients; parameters are [C, *shape] tensors bound anew for every chunk of clients."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.names = [n for n, _ in layer.named_parameters(recurse=False)]
+        self.buffer_names = [n for n, b in layer.named_buffers(recurse=False) if b.is_floating_point()]
+        self.bound: dict[str, Tensor] = {}
+        self.mask: Tensor | None = None  # [C, B], which samples are real
+        self.calls: list[tuple[Any, Tensor]] = []
+        self.recording = False
+
+    def record(self, saved: Any, output: Tensor) -> Tensor:
+        """Remember what the gradient rule needs; the output becomes a point to differentiate at."""
+        if self.recording:
+            if not output.requires_grad:
+                output.requires_grad_()
+            self.calls.append((saved, output))
+        return output
+
+    @property
+    def clients(self) -> int:
+        return next(iter(self.bound.values())).shape[0]
+
+    def prepare(self, grads: list[Tensor]) -> Any:
+        """Join the calls of one pass into what `square_norms` and `add` read."""
+        raise NotImplementedError
+
+    def square_norms(self, tape: Any) -> Tensor:
+        """Squared norm of every sample's gradient over all parameters of the layer, [C, B]."""
+        raise NotImplementedError
+
+    def add(self, tape: Any, targets: dict[str, Tensor], coefficients: Tensor, alpha: float) -> None:
+        """targets += alpha * sum over samples of coefficient * gradient, in place."""
+        raise NotImplementedError
+
+
+def _gram_or_direct(a: Tensor, g: Tensor) -> Tensor:
+    """||sum_t g_t a_t^T||_F^2 per sample for a [C, B, T, I], g [C, B, T, O], by the cheaper of two ways."""
+    times, inputs, outputs = a.shape[2], a.shape[3], g.shape[3]
+    a, g = a.flatten(0, 1), g.flatten(0, 1)
+    if times * (inputs + outputs) <= inputs * outputs:
+        squares = (torch.bmm(a, a.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))).sum((1, 2))
+    else:
+        squares = torch.bmm(g.transpose(1, 2), a).square().sum((1, 2))
+    return squares.clamp(min=0)
+
+
+class _Matrix(Stacked):
+    """Shared by every layer whose weight acts as a matrix on (possibly many) positions of a sample."""
+
+    def prepare(self, grads: list[Tensor]) -> tuple[Tensor, Tensor]:
+        clients = self.clients
+        inputs = [a.reshape(clients, -1, *a.shape[-2:]) for a, _ in self.calls]  # [C, B, T, I]
+        outputs = [
+            g.reshape(*a.shape[:3], g.shape[-1]) for a, g in zip(inputs, grads, strict=True)
+        ]  # [C, B, T, O]
+        if len(inputs) == 1:
+            return inputs[0], outputs[0]
+        return torch.cat(inputs, 2), torch.cat(outputs, 2)
+
+    def square_norms(self, tape: tuple[Tensor, Tensor]) -> Tensor:
+        a, g = tape
+        if a.shape[2] == 1:
+            result = a.square().sum((2, 3)) * g.square().sum((2, 3))
+        else:
+            result = _gram_or_direct(a, g).view(a.shape[:2])
+        if "bias" in self.names:
+            result = result + g.sum(2).square().sum(2)
+        return result
+
+    def add(
+        self, tape: tuple[Tensor, Tensor], targets: dict[str, Tensor], coefficients: Tensor, alpha: float
+    ) -> None:
+        a, g = tape
+        scaled = (g * coefficients[:, :, None, None]).flatten(1, 2)  # [C, B*T, O]
+        self.add_matrix(targets["weight"], scaled, a.flatten(1, 2), alpha)
+        if "bias" in self.names:
+            targets["bias"].add_(scaled.sum(1), alpha=alpha)
+
+    def add_matrix(self, target: Tensor, g: Tensor, a: Tensor, alpha: float) -> None:
+        target.baddbmm_(g.transpose(1, 2), a, alpha=alpha)
+
+
+@rule(nn.Linear)
+class StackedLinear(_Matrix):
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.bound["weight"]  # [C, O, I]
+        flat = x.reshape(len(weight), -1, x.shape[-1])  # [C, B*T, I]
+        if "bias" in self.names:
+            out = torch.baddbmm(self.bound["bias"][:, None, :], flat, weight.transpose(1, 2))
+        else:
+            out = torch.bmm(flat, weight.transpose(1, 2))
+        saved = x.detach().reshape(x.shape[0], -1, x.shape[-1])  # [C*B, T, I]
+        return self.record(saved, out.view(*x.shape[:-1], weight.shape[1]))
+
+
+class _Convolve(torch.autograd.Function):
+    """A convolution by C kernels as one batched product; the kernels themselves get no gradient here.
+
+    Columns and outputs keep the channel last, which makes both the gathering of patches and the scattering
+    of their gradients copies of contiguous runs.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, geometry: Any) -> Any:
+        clients = kernel.shape[0]
+        columns, height, width = _columns(x, geometry)  # [C*B, L, K]
+        flat = columns.reshape(clients, -1, columns.shape[-1])
+        if bias is None:
+            out = torch.bmm(flat, kernel.transpose(1, 2))
+        else:
+            out = torch.baddbmm(bias[:, None, :], flat, kernel.transpose(1, 2))  # [C, B*L, O]
+        ctx.save_for_backward(kernel)
+        ctx.geometry, ctx.shape, ctx.grid = geometry, x.shape, (height, width)
+        ctx.mark_non_differentiable(columns)
+        return out.view(x.shape[0], height, width, -1).permute(0, 3, 1, 2), columns
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:  # type: ignore[override]
+        (kernel,) = ctx.saved_tensors
+        (kh, kw), (sh, sw), (ph, pw), (dh, dw) = ctx.geometry
+        count, channels, rows, cols = ctx.shape
+        height, width = ctx.grid
+        flat = grad.permute(0, 2, 3, 1).reshape(kernel.shape[0], -1, kernel.shape[1])
+        pieces = torch.bmm(flat, kernel).view(count, height, width, kh, kw, channels)
+        image = grad.new_zeros(count, rows + 2 * ph, cols + 2 * pw, channels)
+        for i in range(kh):
+            for j in range(kw):
+                image[
+                    :, i * dh : i * dh + sh * height : sh, j * dw : j * dw + sw * width : sw
+                ] += pieces[:, :, :, i, j]  # fmt: skip
+        return image[:, ph : ph + rows, pw : pw + cols].permute(0, 3, 1, 2), None, None, None
+
+
+def _columns(x: Tensor, geometry: Any) -> tuple[Tensor, int, int]:
+    """Every patch of the images as a row, [C*B, L, kh*kw*channels], and the output's height and width."""
+    (kh, kw), (sh, sw), (ph, pw), (dh, dw) = geometry
+    if ph or pw:
+        x = F.pad(x, (pw, pw, ph, ph))
+    patches = x.unfold(2, dh * (kh - 1) + 1, sh).unfold(3, dw * (kw - 1) + 1, sw)[..., ::dh, ::dw]
+    height, width = patches.shape[2:4]
+    # One channel: (channel, kh, kw) and (kh, kw, channel) are the same numbers, but the first copies faster.
+    order = (0, 2, 3, 1, 4, 5) if x.shape[1] == 1 else (0, 2, 3, 4, 5, 1)
+    return patches.permute(order).reshape(x.shape[0], height * width, -1), height, width
+
+
+@rule(nn.Conv2d)
+class StackedConv2d(_Matrix):
+    def __init__(self, layer: nn.Conv2d):
+        super().__init__(layer)
+        if layer.groups != 1 or isinstance(layer.padding, str) or layer.padding_mode != "zeros":
+            raise NotImplementedError("grouped or string-padded convolutions have no stacked rule")
+        self.geometry = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.bound["weight"]  # [C, O, channels, kh, kw]
+        kernel = weight.permute(0, 1, 3, 4, 2).flatten(2)  # [C, O, K]
+        out, columns = _Convolve.apply(x, kernel, self.bound.get("bias"), self.geometry)
+        return self.record(columns, out)
+
+    def prepare(self, grads: list[Tensor]) -> tuple[Tensor, Tensor]:
+        return super().prepare([g.permute(0, 2, 3, 1).flatten(1, 2) for g in grads])
+
+    def add_matrix(self, target: Tensor, g: Tensor, a: Tensor, alpha: float) -> None:
+        total = torch.bmm(g.transpose(1, 2), a)  # [C, O, K]
+        outputs, channels, kh, kw = target.shape[1:]
+        target.add_(total.view(-1, outputs, kh, kw, channels).permute(0, 1, 4, 2, 3), alpha=alpha)
+
+
+@rule(nn.Embedding)
+class StackedEmbedding(Stacked):
+    """A look-up is a product with one-hot rows, so the Gram matrix of the inputs is 'same word or not'."""
+
+    def __init__(self, layer: nn.Embedding):
+        super().__init__(layer)
+        if layer.max_norm is not None or layer.sparse or layer.scale_grad_by_freq:
+            raise NotImplementedError("only plain embeddings have a stacked rule")
+        self.padding = layer.padding_idx
+
+    def forward(self, ids: Tensor) -> Tensor:
+        weight = self.bound["weight"]  # [C, V, E]
+        per_client = ids.view(len(weight), -1)  # [C, B*T]
+        clients = torch.arange(len(weight), device=ids.device)[:, None]
+        out = weight[clients, per_client].view(*ids.shape, -1)
+        return self.record(ids, out)
+
+    def prepare(self, grads: list[Tensor]) -> tuple[Tensor, Tensor]:
+        ids = torch.cat([i for i, _ in self.calls], 1)
+        g = torch.cat(grads, 1)  # [C*B, T, E]
+        if self.padding is not None:
+            g = g.masked_fill((ids == self.padding)[..., None], 0.0)
+        return ids.view(self.clients, -1, ids.shape[1]), g.view(self.clients, -1, *g.shape[1:])
+
+    def square_norms(self, tape: tuple[Tensor, Tensor]) -> Tensor:
+        ids, g = tape
+        same = (ids[..., :, None] == ids[..., None, :]).to(g.dtype)  # [C, B, T, T]
+        return (same * (g @ g.transpose(-1, -2))).sum((-1, -2)).clamp(min=0)
+
+    def add(
+        self, tape: tuple[Tensor, Tensor], targets: dict[str, Tensor], coefficients: Tensor, alpha: float
+    ) -> None:
+        ids, g = tape
+        scaled = (g * (alpha * coefficients)[:, :, None, None]).flatten(1, 2)  # [C, B*T, E]
+        place = ids.flatten(1)[..., None].expand_as(scaled)
+        targets["weight"].scatter_add_(1, place, scaled)
+
+
+class _Affine(Stacked):
+    """x_hat * weight + bias with one number per channel; subclasses make x_hat."""
+
+    def scale(self, hat: Tensor) -> Tensor:
+        weight, bias = self.bound["weight"], self.bound["bias"]  # [C, channels]
+        shape = (len(weight), 1, weight.shape[1]) + (1,) * (hat.dim() - 2)
+        per_client = hat.view(len(weight), -1, *hat.shape[1:])
+        out = per_client * weight.view(shape) + bias.view(shape)
+        return self.record(hat.detach(), out.view(hat.shape))
+
+    def prepare(self, grads: list[Tensor]) -> tuple[Tensor, Tensor]:
+        weight = bias = torch.zeros(())
+        for (hat, _), g in zip(self.calls, grads, strict=True):
+            shape = (self.clients, -1, g.shape[1])
+            weight = weight + (hat * g).reshape(*g.shape[:2], -1).sum(2).view(shape)
+            bias = bias + g.reshape(*g.shape[:2], -1).sum(2).view(shape)
+        return weight, bias  # [C, B, channels]
+
+    def square_norms(self, tape: tuple[Tensor, Tensor]) -> Tensor:
+        return tape[0].square().sum(2) + tape[1].square().sum(2)
+
+    def add(
+        self, tape: tuple[Tensor, Tensor], targets: dict[str, Tensor], coefficients: Tensor, alpha: float
+    ) -> None:
+        for name, per_sample in zip(("weight", "bias"), tape, strict=True):
+            targets[name].add_((per_sample * coefficients[..., None]).sum(1), alpha=alpha)
+
+
+@rule(nn.GroupNorm)
+class StackedGroupNorm(_Affine):
+    def __init__(self, layer: nn.GroupNorm):
+        super().__init__(layer)
+        if not layer.affine:
+            raise NotImplementedError("a norm without weights needs no rule")
+        self.groups, self.eps = layer.num_groups, layer.eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale(F.group_norm(x.contiguous(), self.groups, eps=self.eps))
+
+
+@rule(nn.BatchNorm1d, nn.BatchNorm2d)
+class StackedBatchNorm(_Affine):
+    """Each client normalises over its own real samples; its running statistics never leave it."""
+
+    def __init__(self, layer: nn.BatchNorm1d | nn.BatchNorm2d):
+        super().__init__(layer)
+        if not (layer.affine and layer.track_running_stats and layer.momentum is not None):
+            raise NotImplementedError("only affine batch norm with running averages has a stacked rule")
+        self.eps, self.momentum = layer.eps, layer.momentum
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, var = self.bound["running_mean"], self.bound["running_var"]  # [C, channels]
+        clients, channels = mean.shape
+        per_client = x.reshape(clients, len(x) // clients, channels, -1)  # [C, B, channels, L]
+        if self.training:
+            assert self.mask is not None
+            mask = self.mask[:, :, None, None].to(x.dtype)
+            count = (self.mask.sum(1) * per_client.shape[3])[:, None].to(x.dtype)  # [C, 1]
+            safe = count.clamp(min=1)
+            batch_mean = (per_client * mask).sum((1, 3)) / safe
+            centred = (per_client - batch_mean[:, None, :, None]) * mask
+            batch_var = centred.square().sum((1, 3)) / safe
+            with torch.no_grad():
+                # A client without a sample in this step keeps its statistics; variance as torch has it.
+                rate = self.momentum * (count > 0)
+                mean.add_(rate * (batch_mean - mean))
+                var.add_(rate * (batch_var * count / (count - 1).clamp(min=1) - var))
+            mean, var = batch_mean, batch_var
+        hat = (per_client - mean[:, None, :, None]) * (var + self.eps).rsqrt()[:, None, :, None]
+        return self.scale(hat.reshape(x.shape))
+
+
+def stacked_layers(network: nn.Module) -> Iterator[tuple[str, Stacked]]:
+    for name, module in network.named_modules():
+        if isinstance(module, Stacked):
+            yield name, module

@@ -1,0 +1,73 @@
+"""What local training is told, and what it gives back; the same for both engines."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedpriv.datasets.base import Data
+from fedpriv.engine.batches import Plan
+from fedpriv.engine.noise import NoiseSource
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One side of the data on the device, and who owns which sample."""
+
+    x: Tensor  # [N, ...] as stored: uint8 images stay uint8
+    y: Tensor  # [N]
+    owned: Tensor  # [K, widest] sample numbers of each client, padded with 0
+    size: Tensor  # [K] on the CPU, samples of each client
+    prepare: Callable[[Tensor], Tensor]  # stored samples -> what a model sees
+
+    @classmethod
+    def of(
+        cls, data: Data, side: str, parts: list, device: torch.device | str, dtype: torch.dtype
+    ) -> "Samples":
+        x, y = (data.x_train, data.y_train) if side == "train" else (data.x_test, data.y_test)
+        size = torch.tensor([len(p) for p in parts], dtype=torch.int64)
+        owned = torch.zeros(len(parts), max(1, int(size.max())), dtype=torch.int64)
+        for row, part in zip(owned, parts, strict=True):
+            row[: len(part)] = torch.as_tensor(part)
+        if x.is_floating_point():
+            x = x.to(dtype)
+        return cls(x.to(device), y.to(device), owned.to(device), size, lambda s: data.prepare(s, dtype))
+
+
+@dataclass(frozen=True)
+class Private:
+    """DP-SGD inside local training: per-sample flat clip and Gaussian noise on the clipped sum."""
+
+    clip_norm: float
+    noise_std: Tensor  # [C] on the device: sigma_k * clip_norm
+    lot: float  # the public constant the noisy sum is divided by
+
+
+@dataclass(frozen=True)
+class Work:
+    """One round of local training. `rows` holds each participant's start and is trained in place."""
+
+    rows: Tensor  # [C, P]
+    buffers: Tensor  # [C, F] running statistics of norm layers
+    clients: Tensor  # [C] client numbers, on the CPU
+    plan: Plan
+    round: int
+    lr: list[float]  # per local step
+    home_lr: float | None = None  # for the parameters kept at home; None: as the shared ones
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    private: Private | None = None
+    noise: NoiseSource | None = None
+    correction: Callable[[Tensor, slice], Tensor] | None = None  # added to the shared gradient, [c, D]
+    after_step: Callable[[Tensor, slice], None] | None = None  # may change the shared weights in place
+
+    @property
+    def plain(self) -> bool:
+        """Whether a step is nothing but weights -= lr * gradient, so that it can be done in place."""
+        return not (self.momentum or self.weight_decay or self.correction) and self.home_lr is None
+
+
+@dataclass(frozen=True)
+class Trained:
+    loss: Tensor  # [C] mean training loss over the samples seen; nan where a client saw none

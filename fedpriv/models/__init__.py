@@ -1,0 +1,1 @@
+"""The networks. A model is a function (shape, classes, *, options) -> nn.Module of ordinary torch layers."""

@@ -1,0 +1,225 @@
+"""The fast engine means what the loop engine (Opacus, one client at a time) means, on every model."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fedpriv.datasets.base import Data
+from fedpriv.engine import batches
+from fedpriv.engine.fast import FastEngine
+from fedpriv.engine.layout import Layout
+from fedpriv.engine.loop import LoopEngine
+from fedpriv.engine.noise import NoiseShape, NoiseSource
+from fedpriv.engine.tape import GhostNet, VmapNet, stack
+from fedpriv.engine.work import Private, Samples, Work
+from fedpriv.models import alexnet, cnn, linear, lstm, mlp, resnet
+from fedpriv.models.parts import Network
+
+IMAGES, SMALL, RGB = (1, 28, 28), (1, 8, 8), (3, 16, 16)
+MODELS = {
+    "logreg": (partial(linear.linear, init="default"), SMALL),
+    "linear": (partial(linear.linear, init="default", bias=False), (12,)),
+    "mlp": (partial(mlp.mlp, sizes=[20, 9]), SMALL),
+    "mlp bias group": (partial(mlp.mlp, sizes=[16], bias=True, norm="group", activation="relu"), SMALL),
+    "cnn": (cnn.pfa_cnn, IMAGES),
+    "cnn group": (partial(cnn.pfa_cnn, norm="group"), IMAGES),
+    "cnn_two_layer": (cnn.two_layer_cnn, IMAGES),
+    "cnn_cifar": (partial(cnn.cifar_cnn, dropout=0.0, dense=16), RGB),
+    "vgg_small": (partial(cnn.vgg_small, widths=[4, 8], dense=12, activation="tanh"), RGB),
+    "resnet18": (resnet.resnet18, (3, 8, 8)),
+    "resnet18 imagenet stem": (partial(resnet.resnet18, stem="imagenet", norm="none"), (1, 16, 16)),
+    "lstm": (partial(lstm.lstm, vocabulary=11, embedding=5, hidden=6), (7,)),
+}
+CLIENTS, PER_CLIENT, CLASSES = 3, 9, 4
+
+
+def make(name: str, double: bool = True, seed: int = 0):
+    """Network, layout, start rows and samples of a small problem."""
+    torch.manual_seed(seed)
+    dtype = torch.float64 if double else torch.float32
+    build, shape = MODELS[name]
+    network = Network(nn.Identity(), build(shape, CLASSES)).to(dtype)
+    layout, stats = Layout.of_parameters(network), Layout.of_statistics(network)
+    count = CLIENTS * PER_CLIENT
+    if name == "lstm":
+        x = torch.randint(0, 11, (count, *shape))
+    elif len(shape) == 3:
+        x = torch.randint(0, 256, (count, *shape)).to(torch.uint8)
+    else:
+        x = torch.randn(count, *shape)
+    y = torch.randint(0, CLASSES, (count,))
+    data = Data("test", x, y, x[:1], y[:1], CLASSES, (0.5,), (0.5,))
+    parts = np.split(np.random.default_rng(0).permutation(count), [PER_CLIENT - 3, 2 * PER_CLIENT])
+    samples = Samples.of(data, "train", parts, "cpu", dtype)
+    rows = layout.flatten(network).expand(CLIENTS, -1).clone()
+    rows += 0.05 * torch.randn(rows.shape, dtype=dtype)  # every client starts elsewhere
+    buffers = stats.flatten(network).to(dtype).expand(CLIENTS, -1).clone()
+    return network, layout, stats, rows, buffers, samples
+
+
+def round_of(layout, rows, buffers, samples, private=True, seed=1, batch=4, **more) -> Work:
+    steps = batches.local_steps(samples.size, batch, 1, None)
+    generator = torch.Generator().manual_seed(seed)
+    if private:
+        plan = batches.poisson(samples.size, torch.full((CLIENTS,), 0.3), steps, generator)
+    else:
+        plan = batches.shuffled(samples.size, batch, steps, generator)
+    shape = NoiseShape(rounds=3, steps=int(steps.max()), rows=CLIENTS, width=layout.total)
+    return Work(
+        rows=rows.clone(),
+        buffers=buffers.clone(),
+        clients=torch.arange(CLIENTS),
+        plan=plan,
+        round=1,
+        lr=[0.1] * plan.index.shape[1],
+        private=Private(0.7, torch.tensor([0.5, 1.0, 2.0]), 4.0) if private else None,
+        noise=NoiseSource(shape, seed=7) if private else None,
+        **more,
+    )
+
+
+def both(name: str, work_of, double: bool = True):
+    network, layout, stats, rows, buffers, samples = make(name, double)
+    out = []
+    for engine in (FastEngine, LoopEngine):
+        work = work_of(layout, rows, buffers, samples)
+        trained = engine(network, layout, stats).train(work, samples)
+        out.append((work.rows, work.buffers, trained.loss.double()))
+    return out
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_and_clipped_sums_equal_opacus(name):
+    network, layout, stats, rows, buffers, samples = make(name)
+    net = stack(network)
+    assert isinstance(net, GhostNet), "every shipped model has ghost rules"
+    index = samples.owned[:, :5]
+    x, y = samples.prepare(samples.x[index]), samples.y[index]
+    mask = torch.ones(CLIENTS, 5, dtype=torch.float64)
+    tape = net.tape(layout.views(rows), stats.views(buffers), x, y, mask)
+    norms = tape.square_norms().sqrt()
+    clip = norms.median()
+    clipped = torch.zeros_like(rows)
+    tape.add(layout.views(clipped), clip / norms.clamp(min=float(clip)), lambda _: 1.0)
+    for sample in range(5):
+        one = torch.zeros_like(rows)
+        tape.add(layout.views(one), F.one_hot(torch.full((CLIENTS,), sample), 5).double(), lambda _: 1.0)
+        torch.testing.assert_close(one.norm(dim=1), norms[:, sample])
+    loop = LoopEngine(network, layout, stats)
+    for client in range(CLIENTS):
+        model = loop._load(rows[client], buffers[client])
+        oracle, loss = loop.per_sample(model, x[client], y[client])
+        torch.testing.assert_close(norms[client], oracle.norm(dim=1))
+        factors = clip / oracle.norm(dim=1).clamp(min=float(clip))
+        torch.testing.assert_close(clipped[client], factors @ oracle)
+        torch.testing.assert_close(float(tape.losses[client].sum()), loss)
+
+
+@pytest.mark.parametrize("name", [n for n in MODELS if n != "resnet18 imagenet stem"])
+def test_one_private_round_equals_the_loop(name):
+    (fast, _, fast_loss), (loop, _, loop_loss) = both(name, round_of)
+    torch.testing.assert_close(fast, loop)
+    torch.testing.assert_close(fast_loss, loop_loss, equal_nan=True, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "resnet18"])
+def test_one_plain_round_equals_the_loop(name):
+    (fast, _, _), (loop, _, _) = both(name, partial(round_of, private=False))
+    torch.testing.assert_close(fast, loop)
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_momentum_decay_correction_and_home_rate_equal_the_loop(private):
+    more = dict(
+        momentum=0.9,
+        weight_decay=0.01,
+        home_lr=0.3,
+        correction=lambda rows, here: 0.1 * rows + torch.arange(3.0, dtype=rows.dtype)[here, None],
+        after_step=lambda rows, here: rows.clamp_(-0.5, 0.5),
+    )
+    (fast, _, _), (loop, _, _) = both("mlp", partial(round_of, private=private, **more))
+    torch.testing.assert_close(fast, loop)
+
+
+@pytest.mark.parametrize("model", [partial(cnn.pfa_cnn, norm="batch"), partial(mlp.mlp, sizes=[8], norm="batch")])
+def test_batch_norm_equals_the_loop_with_ragged_batches(model, monkeypatch):
+    monkeypatch.setitem(MODELS, "bn", (model, IMAGES))
+    (fast, fast_stats, _), (loop, loop_stats, _) = both("bn", partial(round_of, private=False, batch=7))
+    torch.testing.assert_close(fast, loop)
+    torch.testing.assert_close(fast_stats, loop_stats)
+
+
+class Odd(nn.Module):
+    """A layer nobody wrote a rule for."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(classes, 64))
+
+    def forward(self, x):
+        return torch.sin(x.flatten(1) @ self.weight.T)
+
+
+def test_a_layer_without_a_rule_falls_back_to_vmap_and_still_equals_the_loop(monkeypatch):
+    monkeypatch.setitem(MODELS, "odd", (Odd, SMALL))
+    assert isinstance(stack(make("odd")[0]), VmapNet)
+    network, layout, stats, rows, buffers, samples = make("odd")
+    work = round_of(layout, rows, buffers, samples)
+    FastEngine(network, layout, stats).train(work, samples)
+    # Opacus has no rule either, so the oracle here is torch's own gradient of each sample.
+    expected = rows.clone()
+    for client in range(CLIENTS):
+        for step in range(len(work.lr)):
+            if not work.plan.active[client, step]:
+                continue
+            total = work.noise.block(1, client, 1, step, rows)[0] * work.private.noise_std[client]
+            for place in work.plan.index[client, step, : work.plan.size[client, step]]:
+                sample = samples.owned[client, place]
+                weight = expected[client].view(CLASSES, 64).clone().requires_grad_()
+                out = torch.sin(samples.prepare(samples.x[sample]).flatten() @ weight.T)
+                (g,) = torch.autograd.grad(F.cross_entropy(out, samples.y[sample]), weight)
+                total += g.flatten() * min(1.0, 0.7 / float(g.norm()))
+            expected[client] -= 0.1 / 4.0 * total
+    torch.testing.assert_close(work.rows, expected)
+
+
+def test_chunks_and_threads_do_not_change_a_number(monkeypatch):
+    results = []
+    for cache, threads in ((8 << 20, 1), (1, 1), (1, 3), (8 << 20, 3)):
+        monkeypatch.setattr("fedpriv.engine.fast._CACHE", cache)
+        network, layout, stats, rows, buffers, samples = make("mlp")
+        work = round_of(layout, rows, buffers, samples)
+        FastEngine(network, layout, stats, threads=threads).train(work, samples)
+        results.append(work.rows)
+    for other in results[1:]:
+        torch.testing.assert_close(results[0], other, rtol=0, atol=1e-12)
+
+
+def test_an_empty_batch_still_gets_noise_and_an_inactive_step_none():
+    network, layout, stats, rows, buffers, samples = make("mlp")
+    work = round_of(layout, rows, buffers, samples)
+    work.plan.size[:] = 0
+    work.plan.active[1, :] = False
+    FastEngine(network, layout, stats).train(work, samples)
+    moved = (work.rows - rows).norm(dim=1)
+    assert moved[0] > 0 and moved[2] > 0 and moved[1] == 0
+
+
+def test_predictions_equal_the_loop():
+    network, layout, stats, rows, buffers, samples = make("cnn group")
+    index = samples.owned[:, :6]
+    fast = FastEngine(network, layout, stats).predict(rows, buffers, index, samples)
+    loop = LoopEngine(network, layout, stats).predict(rows, buffers, index, samples)
+    torch.testing.assert_close(fast[0], loop[0])
+    assert torch.equal(fast[1], loop[1])
+
+
+@pytest.mark.long
+def test_alexnet_private_round_equals_the_loop(monkeypatch):
+    monkeypatch.setitem(MODELS, "alexnet", (partial(alexnet.alexnet, dropout=0.0), (3, 63, 63)))
+    (fast, _, _), (loop, _, _) = both("alexnet", round_of, double=False)
+    torch.testing.assert_close(fast, loop, rtol=1e-3, atol=1e-5)
