@@ -45,14 +45,14 @@ class NoiseSource:
             raise ValueError(f"{tiles} noise tiles in one run: over the 2^32 distinct streams there are")
         self.shape = shape
         self.seeded = seed is not None
-        self._key = int.from_bytes(os.urandom(8), "little") if seed is None else seed
+        self.key = int.from_bytes(os.urandom(8), "little") if seed is None else seed
 
     def _seed(self, counter: int) -> int:
         """A keyed permutation of 32-bit counters: four Feistel rounds on 16-bit halves."""
         left, right = counter >> 16, counter & 0xFFFF
         for turn in range(4):
-            mixed = (right ^ (self._key >> (16 * turn))) & 0xFFFFFFFF
-            mixed = (mixed * 0x9E3779B1 + (self._key >> 8) + turn) & 0xFFFFFFFF
+            mixed = (right ^ (self.key >> (16 * turn))) & 0xFFFFFFFF
+            mixed = (mixed * 0x9E3779B1 + (self.key >> 8) + turn) & 0xFFFFFFFF
             mixed = ((mixed ^ (mixed >> 15)) * 0x85EBCA77) & 0xFFFFFFFF
             left, right = right, left ^ ((mixed ^ (mixed >> 13)) & 0xFFFF)
         return left << 16 | right

@@ -1,0 +1,1 @@
+"""The configuration, installed as fedpriv.conf."""

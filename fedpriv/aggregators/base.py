@@ -1,0 +1,39 @@
+"""A linear aggregator: one weight per participant. Override `weights`, or `__call__` for anything else."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedpriv.setting import Round, Setting
+
+
+class Aggregator:
+    def setup(self, setting: Setting) -> None:
+        self.setting = setting
+
+    def weights(self, round_: Round) -> Tensor:
+        """Each participant's weight, [C]; may use only what the server knows."""
+        raise NotImplementedError
+
+    def __call__(self, uploads: Tensor, round_: Round) -> Tensor:
+        """[C, D'] -> [D']; an empty round gives zero."""
+        return self.weights(round_).to(uploads) @ uploads
+
+    def largest_weight(self, round_: Round) -> float | None:
+        """The most any one client can weigh, over all rounds like this one; None: no such bound.
+
+        A mechanism that adds noise on the server (cdp) calibrates to it, so it must not depend on who
+        happens to take part.
+        """
+        return None
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def constant(value: float, round_: Round) -> Tensor:
+    return torch.full((len(round_.clients),), value)

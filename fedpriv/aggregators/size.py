@@ -1,0 +1,23 @@
+"""FedAvg's own rule (McMahan et al. 2017): weights n_k / sum n, which takes client sizes as public.
+
+Under Poisson sampling of clients the sum runs over all clients times the sampling rate, a constant.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpriv.aggregators.base import Aggregator
+from fedpriv.setting import Round
+
+
+class SizeWeighted(Aggregator):
+    def _constant_total(self, round_: Round) -> float:
+        return float(self.setting.samples.sum()) * round_.expected / self.setting.clients
+
+    def weights(self, round_: Round) -> Tensor:
+        total = self._constant_total(round_) if round_.secret else float(round_.samples.sum())
+        return torch.as_tensor(round_.samples / total, dtype=torch.float32)
+
+    def largest_weight(self, round_: Round) -> float:
+        return float(np.max(self.setting.samples)) / self._constant_total(round_)

@@ -1,0 +1,1 @@
+"""Local objective and server step (conf group algorithm)."""

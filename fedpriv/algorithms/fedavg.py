@@ -1,0 +1,47 @@
+"""FedAvg (McMahan et al. 2017): local SGD, then theta <- theta + server_lr * update, with server momentum.
+
+The base of every algorithm: each method is one place where another one differs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedpriv.setting import Round
+from fedpriv.store import ClientStore
+
+
+class FedAvg:
+    def __init__(self, *, server_lr: float = 1.0, server_momentum: float = 0.0):
+        self.server_lr, self.server_momentum = server_lr, server_momentum
+        self._velocity: Tensor | None = None
+
+    def home(self, network: nn.Module) -> set[str]:
+        """Names of model parameters that never leave a client."""
+        return set()
+
+    def setup(self, store: ClientStore, dimension: int) -> None:
+        """Claim per-client state in the store."""
+
+    def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, slice], Tensor] | None:
+        """A term added to the shared gradient at each local step: (weights [c, D], rows) -> [c, D]."""
+        return None
+
+    def message(self, local: Tensor, round_: Round, store: ClientStore) -> Tensor:
+        """What a client wants the server to know, [C, D']: here how far it moved from the broadcast model."""
+        return local - round_.start
+
+    def step(self, theta: Tensor, update: Tensor) -> Tensor:
+        """The next global model."""
+        if self.server_momentum:
+            previous = torch.zeros_like(update) if self._velocity is None else self._velocity.to(update)
+            self._velocity = update = self.server_momentum * previous + update
+        return theta + self.server_lr * update
+
+    def state(self) -> dict[str, Any]:
+        return {"velocity": self._velocity}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self._velocity = state["velocity"]

@@ -1,0 +1,186 @@
+"""From config to plain objects. The config dies here: nothing below sees one."""
+
+import inspect
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from fedpriv.aggregators.base import Aggregator
+from fedpriv.config import INJECTED, check, target_of
+from fedpriv.datasets.base import Data, default_data_dir
+from fedpriv.engine import batches
+from fedpriv.engine.fast import FastEngine
+from fedpriv.engine.layout import Layout
+from fedpriv.engine.loop import LoopEngine
+from fedpriv.engine.noise import NoiseShape, NoiseSource
+from fedpriv.engine.work import Samples
+from fedpriv.errors import UserError
+from fedpriv.mechanisms.base import Mechanism
+from fedpriv.models.parts import Network
+from fedpriv.partitions.base import Split
+from fedpriv.privacy import accountants
+from fedpriv.privacy.ledger import Ledger
+from fedpriv.rng import numpy_generator, seed_for
+from fedpriv.setting import Round, Setting
+from fedpriv.store import ClientStore
+from fedpriv.trainer import LocalSGD, Trainer
+
+
+class Run:
+    """Everything one run needs, and what was remarked while building it."""
+
+    def __init__(self, trainer: Trainer, data: Data, split: Split, warnings: list[str]):
+        self.trainer, self.data, self.split, self.warnings = trainer, data, split, warnings
+
+
+def make(cfg: DictConfig, group: str, **injected: Any) -> Any:
+    """Instantiate a group's option with its values; of `injected`, only what it asks for."""
+    node = OmegaConf.to_container(cfg[group], resolve=True)
+    target = target_of(group, node)
+    wanted = inspect.signature(target).parameters
+    assert isinstance(node, dict)
+    options = {str(k): v for k, v in node.items() if k != "_target_"}
+    return target(**{k: v for k, v in injected.items() if k in wanted}, **options)
+
+
+def build(cfg: DictConfig, say: Callable[[str], None] = lambda _: None) -> Run:
+    check(cfg)
+    device = _device(cfg.device)
+    dtype = {"float32": torch.float32, "float64": torch.float64}[cfg.dtype]
+    seed = cfg.seed
+
+    say("loading the data")
+    data: Data = make(cfg, "dataset").load(Path(cfg.data_dir) if cfg.data_dir else default_data_dir())
+    split: Split = make(cfg, "partition").split(
+        data.y_train.numpy(),
+        data.y_test.numpy(),
+        clients=cfg.clients,
+        classes=data.classes,
+        rng=numpy_generator(seed, "partition"),
+    )
+
+    say("building the model")
+    mechanism: Mechanism = make(cfg, "dp_variant")
+    algorithm, aggregator, upload = (make(cfg, g) for g in ("algorithm", "aggregator", "upload"))
+    facts = dict(zip(INJECTED, (data.shape, data.classes, data.vocabulary), strict=True))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_for(seed, "init"))
+        network = Network(make(cfg, "transform", **facts), make(cfg, "model", **facts)).to(dtype)
+    _check_norms(network, mechanism)
+    personal = {f"transform.{n}" for n, _ in network.transform.named_parameters()}
+    home = personal | {f"model.{n}" for n in algorithm.home(network.model)}
+    layout, statistics = Layout.of_parameters(network, home), Layout.of_statistics(network)
+
+    samples = torch.tensor([len(part) for part in split.train])
+    steps = batches.local_steps(samples, cfg.batch_size, cfg.local_epochs, cfg.local_steps)
+    say("calibrating the noise")
+    setting = Setting(
+        clients=cfg.clients,
+        rounds=cfg.rounds,
+        sample_rate=cfg.sample_rate,
+        batch_size=cfg.batch_size,
+        samples=samples.numpy(),
+        steps=steps.numpy(),
+        epochs_steps=batches.steps_per_epoch(samples, cfg.batch_size).numpy(),
+        layout=layout,
+        budgets=make(cfg, "budget")(cfg.clients, numpy_generator(seed, "budgets")),
+        delta=cfg.delta,
+        accountant=accountants.create(cfg.accountant),
+        device=device,
+    )
+    guarantee = mechanism.setup(setting)
+    aggregator.setup(setting)
+    _check_bounded(mechanism, aggregator, setting)
+
+    store = ClientStore()
+    start = layout.flatten(network).to(device)
+    store.claim("home", start[layout.shared :].expand(cfg.clients, -1).clone())
+    store.claim("statistics", statistics.flatten(network).to(device, dtype).expand(cfg.clients, -1).clone())
+    algorithm.setup(store, layout.shared)
+    noise_key = seed_for(seed, "noise") if cfg.noise_seed == "config" else None
+    shape = NoiseShape(cfg.rounds, int(steps.max()), cfg.clients, layout.total)
+    noise = NoiseSource(shape, noise_key)
+    engine = {"fast": FastEngine, "loop": LoopEngine}[cfg.engine]
+    trainer = Trainer(
+        setting=setting,
+        train=Samples.of(data, "train", split.train, device, dtype),
+        test=Samples.of(data, "test", split.test, device, dtype),
+        engine=engine(network, layout, statistics, device, cfg.threads),
+        mechanism=mechanism,
+        algorithm=algorithm,
+        aggregator=aggregator,
+        upload=upload,
+        ledger=Ledger(guarantee, setting.budgets, cfg.delta, setting.accountant),
+        store=store,
+        sgd=LocalSGD(cfg.lr, getattr(network.transform, "lr", None), cfg.momentum, cfg.weight_decay),
+        noise=noise,
+        theta=start[: layout.shared].clone(),
+        seed=seed,
+        evaluate_every=cfg.evaluate_every,
+        min_clients=cfg.min_clients,
+    )
+    make(cfg, "stage").prepare(trainer)
+    return Run(trainer, data, split, _warnings(trainer))
+
+
+def _device(name: str) -> torch.device:
+    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(n for n, there in present.items() if there)
+    if not present[name]:
+        raise UserError(f"device={name}: there is none on this machine; use device=auto or device=cpu")
+    return torch.device(name)
+
+
+def _check_norms(network: nn.Module, mechanism: Mechanism) -> None:
+    if mechanism.per_sample and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()):
+        raise UserError(
+            "model.norm=batch: batch statistics mix samples, so gradients cannot be clipped one sample at a "
+            "time as this dp_variant does; use model.norm=group or model.norm=none"
+        )
+
+
+def _check_bounded(mechanism: Mechanism, aggregator: Aggregator, setting: Setting) -> None:
+    if not mechanism.bounded_aggregate:
+        return
+    everyone = np.arange(setting.clients)
+    probe = Round(
+        number=0,
+        clients=everyone,
+        expected=setting.sample_rate * setting.clients,
+        secret=mechanism.secret_sampling,
+        samples=setting.samples,
+        budgets=setting.budgets,
+        noise=np.zeros(setting.clients),
+        start=torch.zeros(0),
+    )
+    if aggregator.largest_weight(probe) is None:
+        raise UserError(
+            f"aggregator {type(aggregator).__name__} does not bound one client's weight, which this "
+            "dp_variant's noise is calibrated to; use aggregator=mean or aggregator=size"
+        )
+
+
+def _warnings(trainer: Trainer) -> list[str]:
+    """Remarks on a run that is legal but deserves a second look."""
+    setting, unit = trainer.setting, trainer.ledger.guarantee.unit
+    found = []
+    size = {"sample": int(setting.samples.min()), "client": setting.clients}.get(unit, math.inf)
+    if setting.delta >= 1 / size:
+        what = "samples of the smallest client" if unit == "sample" else "clients"
+        found.append(
+            f"delta={setting.delta:g} is not below 1/{size} (the {what}): a mechanism that publishes one "
+            f"{unit} outright would meet it; choose a smaller delta"
+        )
+    if setting.planned < setting.rounds and unit == "sample":
+        found.append(
+            f"noise is calibrated to {setting.planned} participations a client (sample_rate x rounds); "
+            "a client drawn more often opts out when its budget is spent"
+        )
+    return found

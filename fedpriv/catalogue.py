@@ -1,0 +1,45 @@
+"""`fedpriv list`: every group and option with the first line of its YAML file."""
+
+from importlib.resources import files
+
+from rich.table import Table
+
+from fedpriv.config import GROUPS
+from fedpriv.errors import UserError
+from fedpriv.screen import console
+
+MEANING = {
+    "dataset": "arrays, sizes, normalisation",
+    "model": "the network",
+    "partition": "who owns which sample, train and test alike",
+    "transform": "the personal layer in front, kept at home",
+    "algorithm": "local objective and server step",
+    "dp_variant": "clipping, noise and what it guarantees (short: dp=)",
+    "aggregator": "how uploads become one update (short: agg=)",
+    "budget": "each client's epsilon",
+    "upload": "what crosses the wire, in bytes",
+    "stage": "what runs once before round 0",
+    "logger": "where results go besides the run folder",
+}
+
+
+def options(group: str) -> dict[str, str]:
+    """Name and first comment line of every option."""
+    found = {}
+    for entry in files("fedpriv.conf").joinpath(group).iterdir():
+        if entry.name.endswith(".yaml"):
+            first = entry.read_text().splitlines()[0]
+            found[entry.name[: -len(".yaml")]] = first.lstrip("# ")
+    return dict(sorted(found.items()))
+
+
+def show(groups: list[str]) -> None:
+    for group in groups or GROUPS:
+        if group not in GROUPS:
+            raise UserError(f"{group}: no such group; choose one of {', '.join(GROUPS)}")
+        table = Table(title=f"{group}: {MEANING[group]}", title_justify="left", show_header=False)
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column()
+        for name, text in options(group).items():
+            table.add_row(name, text)
+        console.print(table)

@@ -1,0 +1,162 @@
+"""The command line: `fedpriv run`, `list`, `privacy`, `data`. `run` is Hydra's, with two short names."""
+
+import contextlib
+import io
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedpriv.errors import UserError
+
+USAGE = """\
+fedpriv: compose, run and honestly account private federated learning experiments
+
+  fedpriv run [group=option ...] [key=value ...]   one experiment; with -m a sweep over comma lists
+  fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
+  fedpriv list [group]                             every group and option: what it is, which paper
+  fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
+
+examples
+  fedpriv run
+  fedpriv run dataset=mnist dp=ldp agg=mean clients=100 epsilon=8 rounds=150
+  fedpriv run -m epsilon=2,4,6,8 clients=50,100
+  fedpriv privacy dp=cdp epsilon=2 sample_rate=0.5
+
+`fedpriv run --help` lists every key. Tab completion: eval "$(fedpriv -sc install=bash)"
+"""
+COMMANDS = ("run", "privacy", "list", "data")
+SHORT = {"dp": "dp_variant", "agg": "aggregator"}
+
+
+def expand(argument: str) -> str:
+    """dp=ldp -> dp_variant=ldp, agg.k=2 -> aggregator.k=2; anything else as it is."""
+    return re.sub(
+        r"^([+~]{0,2})(dp|agg)(?=[=.@]|$)", lambda m: m.group(1) + SHORT[m.group(2)], argument, count=1
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # so that `aggregator._target_=mine.Trimmed` finds ./mine.py
+    try:
+        code = _dispatch(arguments)
+    except KeyboardInterrupt:
+        print("stopped at once; the last checkpoint is kept and the same command continues", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except Exception as error:
+        from fedpriv.explain import explain
+        from fedpriv.session import Interrupted
+
+        if isinstance(error, Interrupted):
+            print(error, file=sys.stderr)
+            code = 130
+        else:
+            line = explain(error)
+            if line is None or os.environ.get("FEDPRIV_TRACEBACK"):
+                traceback.print_exc()
+            print(f"error: {line or f'{type(error).__name__}: {error}'}", file=sys.stderr)
+            code = 1 if line is None else 2
+    sys.exit(code)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if "-sc" in arguments or "--shell-completion" in arguments:
+        return _complete(arguments)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0 if arguments else 2
+    command, rest = arguments[0], arguments[1:]
+    if command in ("--version", "version"):
+        from fedpriv import __version__
+
+        print(f"fedpriv {__version__}")
+        return 0
+    if command not in COMMANDS:
+        raise UserError(f"{command}: no such command; choose one of {', '.join(COMMANDS)}")
+    return {"run": _run, "privacy": _privacy, "list": _list, "data": _data}[command](rest)
+
+
+def _run(rest: list[str]) -> int:
+    from fedpriv import sweep
+    from fedpriv.task import hydra_main
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors reach us, instead of Hydra printing and exiting
+    sys.argv = [sys.argv[0], *map(expand, rest)]
+    hydra_main()
+    return 1 if sweep.failures else 0
+
+
+def _complete(arguments: list[str]) -> int:
+    """Hydra's completion, without the word `run` it does not know and with the short names."""
+    from fedpriv.task import hydra_main
+
+    words = os.environ.get("COMP_LINE", "").split(" ")
+    if len(words) == 2:
+        print(" ".join(COMMANDS))
+        return 0
+    short = None
+    if len(words) > 2:
+        short = next((s for s in SHORT if words[-1].startswith((s + "=", s + "."))), None)
+        os.environ["COMP_LINE"] = " ".join([words[0], *map(expand, words[2:])])
+    sys.argv = [sys.argv[0], *[a for a in arguments if a not in COMMANDS]]
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        hydra_main()
+    text = output.getvalue()
+    print(re.sub(rf"\b{SHORT[short]}(?=[=.])", short, text) if short else text, end="")
+    return 0
+
+
+def _compose(rest: list[str]):
+    from hydra import compose, initialize_config_module
+
+    from fedpriv.config import register
+
+    register()
+    with initialize_config_module("fedpriv.conf", version_base="1.3"):
+        return compose("config", overrides=[expand(a) for a in rest])
+
+
+def _privacy(rest: list[str]) -> int:
+    if {"-h", "--help"} & set(rest):
+        print("usage: fedpriv privacy [the same group=option and key=value as for run]")
+        return 0
+    from fedpriv.forecast import show
+
+    show(_compose(rest))
+    return 0
+
+
+def _list(rest: list[str]) -> int:
+    from fedpriv.catalogue import show
+
+    show(rest)
+    return 0
+
+
+def _data(rest: list[str]) -> int:
+    from fedpriv.datasets import default_data_dir
+    from fedpriv.datasets.commands import data_fetch, data_list, data_verify
+
+    folder = default_data_dir()
+    names = []
+    for argument in rest[1:]:
+        if argument.startswith("data_dir="):
+            folder = Path(argument.partition("=")[2]).expanduser()
+        else:
+            names.append(argument)
+    action = rest[0] if rest else ""
+    if action == "list":
+        return data_list(folder)
+    if action == "fetch":
+        return data_fetch(names, folder)
+    if action == "verify":
+        return data_verify(names, folder)
+    raise UserError("usage: fedpriv data list|fetch|verify [name ...] [data_dir=FOLDER]")

@@ -1,0 +1,227 @@
+"""The typed schema: every top-level value, its default, its meaning and what is allowed; and the checks.
+
+Group options (model, dp_variant, ...) are YAML files with one `_target_`; their values are checked against
+the target's signature, so an option's type is written in one place: where it is used.
+"""
+
+import hashlib
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.utils import get_object
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from fedpriv.errors import UserError
+
+GROUPS = (
+    "dataset", "model", "partition", "transform", "algorithm", "dp_variant", "aggregator", "budget", "upload",
+    "stage", "logger",
+)  # fmt: skip
+# What `build` passes to models and transforms besides their options.
+INJECTED = ("shape", "classes", "vocabulary")
+# Where a run happens and how it is watched; none of it changes what is run.
+NOT_HASHED = ("data_dir", "device", "threads", "engine", "logger", "checkpoint", "resume")
+
+
+def _setting(default: Any, help: str, **limits: Any) -> Any:
+    metadata = {"help": help, **limits}
+    if isinstance(default, type):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass
+class CheckpointSettings:
+    every: int = _setting(10, "rounds between checkpoints; 0: only at the end and on Ctrl-C", least=0)
+
+
+@dataclass
+class Settings:
+    clients: int = _setting(20, "how many clients there are", least=1)
+    rounds: int = _setting(60, "communication rounds", least=1)
+    sample_rate: float = _setting(1.0, "share of the clients in a round", above=0, most=1)
+    local_epochs: int = _setting(1, "passes over a client's data a round", least=1)
+    local_steps: int | None = _setting(None, "local steps a round, instead of local_epochs", least=1)
+    batch_size: int = _setting(64, "samples a step (under ldp: the expected number)", least=1)
+    lr: float = _setting(0.1, "local learning rate", above=0)
+    momentum: float = _setting(0.0, "local momentum", least=0, below=1)
+    weight_decay: float = _setting(0.0, "local weight decay", least=0)
+    epsilon: float = _setting(8.0, "privacy budget, where the budget group uses it", above=0)
+    delta: float = _setting(1e-3, "the delta of every client's (epsilon, delta)", above=0, below=1)
+    clip_norm: float = _setting(2.0, "clipping bound of the DP variant", above=0)
+    accountant: str = _setting("rdp", "how epsilon is composed", choices=("rdp", "prv"))
+    noise_seed: str = _setting(
+        "config", "config: noise repeatable from seed; os: from the system, for a release", choices=("config", "os")
+    )
+    min_clients: int = _setting(1, "training ends when fewer clients can afford a round", least=1)
+    seed: int = _setting(0, "seed of everything random", least=0)
+    evaluate_every: int = _setting(1, "rounds between evaluations", least=1)
+    device: str = _setting("auto", "where tensors live", choices=("auto", "cpu", "cuda", "mps"))
+    dtype: str = _setting("float32", "number format", choices=("float32", "float64"))
+    engine: str = _setting("fast", "fast, or the one-client-at-a-time oracle", choices=("fast", "loop"))
+    threads: int | None = _setting(None, "worker threads on a CPU; null: one per core", least=1)
+    data_dir: str | None = _setting(
+        "${oc.env:FEDPRIV_DATA,null}", "folder of the data sets; null: the user's cache folder"
+    )
+    resume: bool = _setting(True, "continue or reuse what the run folder holds; false: start anew")
+    checkpoint: CheckpointSettings = _setting(CheckpointSettings, "")
+
+    dataset: Any = MISSING
+    model: Any = MISSING
+    partition: Any = MISSING
+    transform: Any = MISSING
+    algorithm: Any = MISSING
+    dp_variant: Any = MISSING
+    aggregator: Any = MISSING
+    budget: Any = MISSING
+    upload: Any = MISSING
+    stage: Any = MISSING
+    logger: Any = MISSING
+
+
+def described(settings: type = Settings, prefix: str = "") -> list[tuple[str, str, str]]:
+    """(key, default, meaning) of every value a user can set at the top level."""
+    rows = []
+    for f in fields(settings):
+        if f.default_factory is CheckpointSettings:
+            rows += described(CheckpointSettings, f"{f.name}.")
+        elif "help" in f.metadata:
+            default = "null" if f.default is None else str(f.default)
+            rows.append((prefix + f.name, default, f.metadata["help"]))
+    return rows
+
+
+def _help() -> str:
+    rows = [(k, "FEDPRIV_DATA" if "oc.env" in d else d, h) for k, d, h in described()]
+    return "\n".join(f"  {key:<17} {default:<12} {text}" for key, default, text in rows)
+
+
+def register() -> None:
+    """Make the schema and the resolvers known to Hydra; may be called again."""
+    ConfigStore.instance().store(name="schema", node=Settings)
+    OmegaConf.register_new_resolver("run_name", _run_name, replace=True)
+    OmegaConf.register_new_resolver("settings_help", _help, replace=True)
+
+
+# -- names
+
+
+def config_hash(cfg: DictConfig) -> str:
+    """Eight characters that are equal exactly when two configs ask for the same run."""
+    keys = sorted(str(k) for k in cfg if k not in (*NOT_HASHED, "hydra"))
+    content = {
+        k: OmegaConf.to_container(cfg[k], resolve=True) if OmegaConf.is_config(cfg[k]) else cfg[k] for k in keys
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _run_name(*, _root_: DictConfig) -> str:
+    choices = _root_.hydra.runtime.choices
+    parts = [choices.get(g, "custom") for g in ("dataset", "model", "dp_variant", "aggregator")]
+    parts += [f"c{_root_.clients}", f"eps{_root_.epsilon:g}", f"s{_root_.seed}", config_hash(_root_)]
+    return "-".join(str(p) for p in parts)
+
+
+# -- checks
+
+
+def check(cfg: DictConfig) -> None:
+    """Refuse what cannot be run, in one line that names the key, the value and what is allowed."""
+    if unknown := sorted(str(k) for k in cfg if k not in {f.name for f in fields(Settings)}):
+        raise UserError(f"{unknown[0]}={cfg[unknown[0]]}: there is no such key; `fedpriv run --help` lists all")
+    _check_limits(cfg, Settings, "")
+    _check_limits(cfg.checkpoint, CheckpointSettings, "checkpoint.")
+    for group in GROUPS:
+        _check_group(group, OmegaConf.to_container(cfg[group], resolve=True))
+
+
+def _check_limits(cfg: DictConfig, settings: type, prefix: str) -> None:
+    for f in fields(settings):
+        if not f.metadata or f.default_factory is CheckpointSettings:
+            continue
+        value, limit = cfg[f.name], f.metadata
+        if value is None or isinstance(value, bool):
+            continue
+        wrong = None
+        if "choices" in limit and value not in limit["choices"]:
+            wrong = f"choose one of {', '.join(limit['choices'])}"
+        elif not isinstance(value, str) and value != value:
+            wrong = "must be a number"
+        elif "least" in limit and value < limit["least"]:
+            wrong = f"must be at least {limit['least']}"
+        elif "above" in limit and value <= limit["above"]:
+            wrong = f"must be greater than {limit['above']}"
+        elif "most" in limit and value > limit["most"]:
+            wrong = f"must be at most {limit['most']}"
+        elif "below" in limit and value >= limit["below"]:
+            wrong = f"must be less than {limit['below']}"
+        if wrong:
+            raise UserError(f"{prefix}{f.name}={value}: {wrong} ({limit['help']})")
+
+
+def target_of(group: str, node: Any) -> Callable[..., Any]:
+    path = node.get("_target_") if isinstance(node, dict) else None
+    if not path:
+        raise UserError(f"{group}={node}: not an option with a _target_; `fedpriv list {group}` shows them")
+    try:
+        return get_object(path)
+    except Exception as problem:  # whatever importing somebody's file raises
+        reason = str(problem).splitlines()[0]
+        raise UserError(f"{group}._target_={path}: cannot be imported ({reason})") from problem
+
+
+def _check_group(group: str, node: Any) -> None:
+    target = target_of(group, node)
+    signature = inspect.signature(target)
+    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    options = {
+        n: p for n, p in signature.parameters.items() if n not in INJECTED and p.kind is not p.VAR_KEYWORD
+    }
+    given = {k: v for k, v in node.items() if k != "_target_"}
+    for key, value in given.items():
+        if key not in options:
+            known = ", ".join(options) or "no options"
+            raise UserError(f"{group}.{key}={value}: no such option of {target.__name__}; it has {known}")
+        if key in hints and not _fits(value, hints[key]):
+            raise UserError(f"{group}.{key}={value}: must be {_describe(hints[key])}")
+    for key, parameter in options.items():
+        if parameter.default is parameter.empty and key not in given:
+            raise UserError(f"{group}.{key} is missing: {target.__name__} needs it")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if origin is typing.Literal:
+        return value in arguments
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, a) for a in arguments)
+    if hint in (None, type(None)):
+        return value is None
+    if origin in (list, tuple):
+        inner = arguments[0] if arguments else Any
+        return isinstance(value, list | tuple) and all(_fits(v, inner) for v in value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return not isinstance(hint, type) or isinstance(value, hint)
+
+
+def _describe(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return "one of " + ", ".join(map(str, arguments))
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_describe(a) for a in arguments)
+    if origin in (list, tuple):
+        return "a list, each " + _describe(arguments[0] if arguments else Any)
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "null"}
+    return names.get(hint, getattr(hint, "__name__", str(hint)))

@@ -1,0 +1,53 @@
+"""`fedpriv privacy`: what a run will guarantee and how much noise each client adds, before any training."""
+
+import numpy as np
+from omegaconf import DictConfig
+from rich.table import Table
+
+from fedpriv.build import build
+from fedpriv.screen import console, errors, number, privacy_line
+
+
+def show(cfg: DictConfig) -> None:
+    run = build(cfg)
+    for warning in run.warnings:
+        errors.print(f"warning: {warning}", soft_wrap=True)
+    trainer = run.trainer
+    setting, guarantee = trainer.setting, trainer.ledger.guarantee
+    rounds = setting.rounds if trainer.mechanism.secret_sampling else setting.planned
+    report = trainer.ledger.report(
+        planned=np.full(setting.clients, rounds), noise_seeded=trainer.noise.seeded
+    )
+    console.print(privacy_line(report), soft_wrap=True)
+    facts = {
+        "unit": report["unit"],
+        "neighbours": report["neighbouring_relation"],
+        "sampler": report["sampler"],
+        "accountant": report["accountant"],
+        "charged rounds a client": str(rounds),
+        "local steps a round": _span(setting.steps),
+        "samples a client": _span(setting.samples),
+        "epsilon budget": _span(setting.budgets),
+        "noise multiplier": _span(guarantee.noise),
+        "epsilon claimed": _span(trainer.ledger.claimed(np.full(setting.clients, rounds))),
+        "epsilon provable": number(report["epsilon_provable_max"]),
+        "noise": report["noise"],
+    }
+    table = Table(show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, text in facts.items():
+        table.add_row(name, text)
+    for flaw in report["flaws"]:
+        table.add_row("flaw", flaw)
+    for missing in report["not_covered"]:
+        table.add_row("not covered", missing)
+    console.print(table)
+
+
+def _span(values: np.ndarray) -> str:
+    """One number, or the smallest, the middle and the largest."""
+    low, middle, high = (float(f(values)) for f in (np.min, np.median, np.max))
+    if low == high:
+        return f"{low:.4g}"
+    return f"{low:.4g} to {high:.4g}, median {middle:.4g}"

@@ -1,0 +1,193 @@
+"""The same numbers to Weights & Biases: offline by default, and never in the way of the run."""
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from fedpriv.loggers.base import Logger
+
+TABLE_ROWS = 10_000  # W&B shows no more, and clients.csv has one row per client and round
+
+# Read from the environment when wandb is imported, set up or starts its service process.
+ENVIRONMENT = {
+    "WANDB_ERROR_REPORTING": "false",  # telemetry and crash reports, which are sent offline, too
+    "WANDB_DISABLE_GIT": "true",
+    "WANDB_DISABLE_WEAVE": "true",
+    "WANDB_SILENT": "true",
+}
+
+SETTINGS: dict[str, Any] = {
+    "silent": True,
+    "console": "off",
+    "disable_git": True,
+    "disable_code": True,
+    "disable_job_creation": True,
+    "x_disable_stats": True,  # also the helper process that samples the system
+    "x_disable_meta": True,
+    "x_disable_machine_info": True,  # also the query of a cloud's metadata address
+    "x_disable_viewer": True,
+    "x_save_requirements": False,
+    "login_timeout": 30,
+    "init_timeout": 60,
+    "finish_timeout": 90,
+    "finish_timeout_raises": True,
+}
+
+_log = logging.getLogger(__name__)
+
+
+class _Stuck(Exception):
+    """W&B did not answer in time."""
+
+
+class WandbLogger(Logger):
+    """Config, rounds, summary and tables as one W&B run; any failure switches it off for this run."""
+
+    limit = 120.0  # seconds any one call may take; above W&B's own limits, which end more gently
+
+    def __init__(
+        self,
+        *,
+        project: str = "fedpriv",
+        entity: str | None = None,
+        group: str | None = None,
+        mode: Literal["online", "offline", "disabled"] | None = None,
+    ) -> None:
+        self.project, self.entity, self.group, self.mode = project, entity, group, mode
+        self._run: Any = None
+
+    def start(self, *, name: str, config: dict[str, Any], folder: Path) -> None:
+        self._run = None
+        mode = self.mode or os.environ.get("WANDB_MODE") or "offline"
+        if mode == "disabled":
+            return
+
+        def job() -> Any:
+            _prepare_environment(folder)
+            import wandb
+
+            # Older releases lack some of the switches and refuse a name they do not know.
+            known = {key: value for key, value in SETTINGS.items() if key in wandb.Settings.model_fields}
+            init: Any = wandb.init
+            return init(
+                project=self.project,
+                entity=self.entity,
+                group=self.group,
+                mode=mode,
+                name=name,
+                id=run_id(folder),
+                resume="allow",
+                config=config,
+                dir=str(folder),
+                reinit="create_new",  # several runs of a multirun share one process
+                settings=wandb.Settings(**known),
+            )
+
+        self._run = self._attempt("start", job)
+
+    def log(self, row: dict[str, Any]) -> None:
+        if self._run is not None:
+            self._attempt("log", lambda: self._run.log(dict(row), step=int(row["round"])))
+
+    def finish(self, summary: dict[str, Any], tables: dict[str, Path]) -> None:
+        if self._run is None:
+            return
+        run = self._run
+
+        def job() -> None:
+            # Into the summary, not a history row: a step after the last round would be in the way of
+            # that round when the run is continued.
+            try:
+                run.summary.update(summary)
+                for name, path in tables.items():
+                    table, note = _table(path)
+                    run.summary.update({f"tables/{name}": table, **({f"tables/{name}_note": note} if note else {})})
+            finally:
+                run.finish()
+
+        self._attempt("finish", job)
+        self._run = None
+
+    def _attempt(self, what: str, job: Callable[[], Any]) -> Any:
+        """The job's result, or None and W&B switched off. In a thread, so that a hang cannot hold the run."""
+        result: list[Any] = []
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                result.append(job())
+            except BaseException as error:  # also an attempt of W&B to exit
+                errors.append(error)
+
+        thread = threading.Thread(target=work, name="wandb", daemon=True)
+        thread.start()
+        thread.join(self.limit)
+        if result:
+            return result[0]
+        self._run = None
+        error = errors[0] if errors else _Stuck(f"no answer within {self.limit:g} s")
+        reason = (str(error).strip().splitlines() or [""])[0]
+        _log.warning(
+            "W&B is switched off for this run, its CSV files are complete: %s failed (%s: %s)",
+            what,
+            type(error).__name__.strip("_"),
+            reason,
+        )
+        if isinstance(error, (_Stuck, ConnectionError)):
+            _drop_service()
+        return None
+
+
+def run_id(folder: Path) -> str:
+    """The same for every start in this folder. The digest keeps folders apart that share a name (a
+    multirun calls them 0, 1, ...)."""
+    folder = folder.resolve()
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", folder.name).strip("-")[:80]
+    return f"{name}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}".lstrip("-")
+
+
+def _prepare_environment(folder: Path) -> None:
+    os.environ.update(ENVIRONMENT)
+    # Unset, W&B asks the Kubernetes API for the name of the image.
+    os.environ.setdefault("WANDB_DOCKER", "")
+    # Staged tables and the service's log would go into the home folder.
+    os.environ["WANDB_DATA_DIR"] = os.environ["WANDB_CACHE_DIR"] = str((folder / "wandb").resolve())
+    if "wandb" not in sys.modules:
+        # Somebody else's service process may have been started with telemetry.
+        os.environ.pop("WANDB_SERVICE", None)
+
+
+def _table(path: Path) -> tuple[Any, str]:
+    """The table in a CSV file, and a note if it is not all of it."""
+    import pandas as pd
+    import wandb
+
+    frame = pd.read_csv(path, nrows=TABLE_ROWS)
+    with path.open(encoding="utf-8") as lines:
+        rows = sum(1 for line in lines if line.strip()) - 1
+    data = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
+    table = wandb.Table(columns=[str(column) for column in frame], data=data, allow_mixed_types=True)
+    note = f"the first {len(frame)} of {rows} rows; all of them are in {path.name}" if rows > len(frame) else ""
+    if note:
+        _log.info("W&B gets %s", note)
+    return table, note
+
+
+def _drop_service() -> None:
+    """End a service process that is stuck or gone: W&B would wait for it when Python exits."""
+    with contextlib.suppress(BaseException):
+        from wandb.sdk import wandb_setup
+
+        connection: Any = wandb_setup.singleton()._connection
+        connection._proc._process.kill()
+    with contextlib.suppress(BaseException):
+        import wandb
+
+        wandb.teardown()

@@ -1,0 +1,99 @@
+"""What every DP variant decides. The base class is the identity: no clipping, no noise, no guarantee."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpriv.engine import batches
+from fedpriv.engine.work import Private
+from fedpriv.privacy.events import Charge, Unprotected
+from fedpriv.privacy.ledger import Guarantee
+from fedpriv.setting import Round, Setting
+
+DIAGNOSTICS = "the losses and accuracies in metrics.csv and clients.csv: computed on raw data, not private"
+TUNING = "choosing options by looking at results on the same data"
+
+
+class Mechanism:
+    per_sample = False  # whether local training clips single samples
+    secret_sampling = False  # whether the guarantee rests on nobody knowing who takes part
+    bounded_aggregate = False  # whether the noise is calibrated to one client's weight in the aggregate
+
+    def setup(self, setting: Setting) -> Guarantee:
+        """Calibrate the noise to the budgets and say what is guaranteed."""
+        self.setting = setting
+        return Guarantee(
+            unit="none",
+            relation="none",
+            sampler="none",
+            noise=np.zeros(setting.clients),
+            kinds=np.zeros(setting.clients, dtype=np.int64),
+            claimed=[(Unprotected(),)],
+            provable=None,
+            flaws=("no differential privacy: updates are sent as they are",),
+            not_covered=("everything",),
+        )
+
+    # -- who takes part, and with which batches
+
+    def sample(self, eligible: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+        """This round's clients in ascending order, and the public number to normalise by.
+
+        A fixed number without replacement: the server sees who takes part, so no amplification is claimed.
+        """
+        wanted = max(1, round(self.setting.sample_rate * self.setting.clients))
+        chosen = rng.choice(np.flatnonzero(eligible), size=min(wanted, int(eligible.sum())), replace=False)
+        return np.sort(chosen), float(len(chosen))
+
+    def plan(self, clients: np.ndarray, generator: torch.Generator) -> batches.Plan:
+        """Local batches: passes over shuffled data."""
+        samples, steps = (torch.as_tensor(a[clients]) for a in (self.setting.samples, self.setting.steps))
+        return batches.shuffled(samples, self.setting.batch_size, steps, generator)
+
+    # -- on the client
+
+    def local(self, clients: np.ndarray) -> Private | None:
+        """DP-SGD inside local training, or None."""
+        return None
+
+    def after_step(self, start: Tensor) -> Callable[[Tensor, slice], None] | None:
+        """What to do to the shared weights after every local step, or None."""
+        return None
+
+    def client(self, messages: Tensor, round_: Round, generator: torch.Generator) -> Tensor:
+        """What leaves the clients, [C, D'], from the algorithm's messages (local minus broadcast), [C, D]."""
+        return messages
+
+    def charged(self, clients: np.ndarray) -> np.ndarray:
+        """Whose ledger pays for the round."""
+        return clients
+
+    # -- on the server
+
+    def server(
+        self, aggregate: Tensor, round_: Round, largest_weight: float, generator: torch.Generator
+    ) -> Tensor:
+        """The update [D] from the aggregate [D']."""
+        return aggregate
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def group_charges(values: list[tuple]) -> tuple[np.ndarray, list[tuple]]:
+    """Number equal rows: which group each belongs to, and one row per group."""
+    groups = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return np.array([groups[v] for v in values], dtype=np.int64), list(groups)
+
+
+class NoPrivacy(Mechanism):
+    """dp=none: plain federated learning (the papers' non-private baseline)."""
+
+
+__all__ = ["DIAGNOSTICS", "TUNING", "Charge", "Mechanism", "NoPrivacy", "group_charges"]

@@ -1,0 +1,54 @@
+"""What one participation costs, as events an accountant can compose.
+
+A mechanism carries its own events: the same object calibrates the noise before training and is charged
+during it. An event knows its Renyi curve; what has none (a release without noise) costs infinity.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from opacus.accountants import RDPAccountant
+from opacus.accountants.analysis.rdp import compute_rdp
+
+# Opacus's orders, and larger ones for heavy noise (small epsilon), where they would be cut off.
+ORDERS: tuple[float, ...] = (*RDPAccountant.DEFAULT_ALPHAS, 72, 96, 128, 192, 256, 512)
+
+
+class Event(Protocol):
+    def rdp(self) -> np.ndarray:
+        """Renyi divergence at each of ORDERS."""
+
+
+Charge = tuple[Event, ...]  # what one participation costs: the composition of its events
+
+
+@dataclass(frozen=True)
+class SampledGaussian:
+    """`steps` releases of a sum of sensitivity one plus N(0, noise_multiplier^2), Poisson sampled.
+
+    Add-or-remove-one neighbours; `sampling_rate` 1 is the plain Gaussian mechanism.
+    """
+
+    sampling_rate: float
+    noise_multiplier: float
+    steps: int = 1
+
+    def rdp(self) -> np.ndarray:
+        return _gaussian(self.sampling_rate, self.noise_multiplier) * self.steps
+
+
+@lru_cache(maxsize=4096)
+def _gaussian(rate: float, multiplier: float) -> np.ndarray:
+    if multiplier == 0:
+        return np.full(len(ORDERS), np.inf)
+    return np.atleast_1d(compute_rdp(q=rate, noise_multiplier=multiplier, steps=1, orders=ORDERS))
+
+
+@dataclass(frozen=True)
+class Unprotected:
+    """A value released as it is."""
+
+    def rdp(self) -> np.ndarray:
+        return np.full(len(ORDERS), np.inf)

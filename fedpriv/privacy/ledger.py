@@ -1,0 +1,119 @@
+"""The ledger: what every client has spent, charged by actual participation and asked before each round."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedpriv.privacy.accountants import Accountant
+from fedpriv.privacy.events import Charge
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a mechanism promises each client, in formal terms.
+
+    `kinds[k]` picks client k's charge per participation out of `claimed` and `provable`. `claimed` is the
+    method's own accounting; `provable` what we can prove of the same releases, or None where nothing can be.
+    """
+
+    unit: str  # "sample", "client" or "none"
+    relation: str  # which data sets are neighbours
+    sampler: str  # what the accountant's amplification rests on
+    noise: np.ndarray  # [K] noise multiplier of each client
+    kinds: np.ndarray  # [K]
+    claimed: Sequence[Charge]
+    provable: Sequence[Charge] | None
+    flaws: tuple[str, ...] = ()  # why `provable` is None or differs from the claim
+    if_mended: Sequence[Charge] | None = None  # what would hold without the flaws that make it None
+    not_covered: tuple[str, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Ledger:
+    def __init__(self, guarantee: Guarantee, budgets: np.ndarray, delta: float, accountant: Accountant):
+        self.guarantee, self.budgets, self.delta = guarantee, budgets, delta
+        self.accountant = accountant
+        self.participations = np.zeros(len(budgets), dtype=np.int64)
+
+    def _epsilons(self, charges: Sequence[Charge] | None, counts: np.ndarray) -> np.ndarray:
+        """Epsilon of every client for the given numbers of participations, [K]."""
+        if charges is None:
+            return np.where(counts > 0, np.inf, 0.0)
+        pairs = np.stack([self.guarantee.kinds, counts], axis=1)
+        unique, back = np.unique(pairs, axis=0, return_inverse=True)
+        values = [self.accountant.epsilon(charges[kind], int(count), self.delta) for kind, count in unique]
+        return np.array(values)[back.reshape(-1)]
+
+    def claimed(self, counts: np.ndarray | None = None) -> np.ndarray:
+        return self._epsilons(self.guarantee.claimed, self.participations if counts is None else counts)
+
+    def provable(self, counts: np.ndarray | None = None) -> np.ndarray:
+        return self._epsilons(self.guarantee.provable, self.participations if counts is None else counts)
+
+    def if_mended(self, counts: np.ndarray | None = None) -> np.ndarray | None:
+        if self.guarantee.if_mended is None:
+            return None
+        return self._epsilons(self.guarantee.if_mended, self.participations if counts is None else counts)
+
+    def eligible(self) -> np.ndarray:
+        """Which clients can afford one more participation, [K] bool; without privacy there is no budget."""
+        if self.guarantee.unit == "none":
+            return np.ones(len(self.budgets), dtype=bool)
+        return self.claimed(self.participations + 1) <= self.budgets * (1 + 1e-9)
+
+    def charge(self, clients: np.ndarray) -> None:
+        self.participations[clients] += 1
+
+    def state(self) -> dict[str, Any]:
+        return {"participations": torch.as_tensor(self.participations.copy())}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.participations[:] = state["participations"].numpy()
+
+    def report(self, *, planned: np.ndarray | None = None, noise_seeded: bool) -> dict[str, Any]:
+        """The contents of privacy.json; with `planned` the forecast for those participations."""
+        counts = self.participations if planned is None else planned
+        guarantee = self.guarantee
+        claimed, provable = self.claimed(counts), self.provable(counts)
+        mended = self.if_mended(counts)
+        private = guarantee.unit != "none"
+        return {
+            "unit": guarantee.unit,
+            "neighbouring_relation": guarantee.relation,
+            "sampler": guarantee.sampler,
+            "accountant": self.accountant.name,
+            "delta": self.delta,
+            "epsilon_budget_max": _number(self.budgets.max()) if private else None,
+            "epsilon_claimed_max": _number(claimed.max()),
+            "epsilon_provable_max": _number(provable.max()),
+            "no_guarantee": not np.isfinite(provable.max()),
+            "flaws": list(guarantee.flaws),
+            "epsilon_if_mended_max": None if mended is None else _number(mended.max()),
+            "not_covered": list(guarantee.not_covered),
+            "noise": "none" if not private else _GENERATOR[noise_seeded],
+            "noise_seeded": noise_seeded if private else None,
+            **guarantee.details,
+            "clients": {
+                "participations": counts.tolist(),
+                "epsilon_budget": [_number(v) for v in self.budgets] if private else None,
+                "noise_multiplier": [_number(v) for v in guarantee.noise],
+                "epsilon_claimed": [_number(v) for v in claimed],
+                "epsilon_provable": [_number(v) for v in provable],
+            },
+        }
+
+
+_GENERATOR = {
+    True: "pseudo-random (Mersenne Twister on CPU), seeded from the config: whoever knows the seed can "
+    "remove the noise; use noise_seed=os for a release",
+    False: "pseudo-random (Mersenne Twister on CPU), keyed by the operating system; not a "
+    "cryptographically secure generator",
+}
+
+
+def _number(value: float) -> float | None:
+    """A JSON number; infinity has none and becomes null."""
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,94 @@
+"""What a run shows: a progress bar on a terminal, plain lines elsewhere, and a table at the end."""
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+_QUIET = 5.0  # seconds between plain lines
+
+
+class Watch:
+    """Shows rounds as they finish; use as a context manager."""
+
+    def __init__(self, rounds: int, done: int):
+        self.rounds, self.done = rounds, done
+        self._last = 0.0
+        self._began = time.perf_counter()
+        self._first = done
+        self._bar: Progress | None = None
+        if console.is_terminal:
+            self._bar = Progress(
+                TextColumn("round"),
+                MofNCompleteColumn(),
+                BarColumn(),
+                TextColumn("{task.fields[state]}"),
+                TimeRemainingColumn(),
+                console=console,
+            )
+            self._task = self._bar.add_task("", total=rounds, completed=done, state="")
+
+    def __enter__(self) -> "Watch":
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def show(self, row: dict[str, float | None]) -> None:
+        self.done += 1
+        state = f"local {_accuracy(row['accuracy_local'])}  global {_accuracy(row['accuracy_global'])}"
+        state += f"  epsilon {number(row['epsilon_max'])}"
+        if self._bar:
+            self._bar.update(self._task, completed=self.done, state=state)
+            return
+        now = time.perf_counter()
+        if now - self._last >= _QUIET or self.done == self.rounds:
+            left = (now - self._began) / (self.done - self._first) * (self.rounds - self.done)
+            console.print(f"round {self.done}/{self.rounds}  {state}  about {left:.0f} s left")
+            self._last = now
+
+
+def _accuracy(value: float | None) -> str:
+    return "  -  " if value is None else f"{value:.3f}"
+
+
+def number(value: float | None) -> str:
+    return "none" if value is None or value == float("inf") else f"{value:.3g}"
+
+
+def privacy_line(report: dict[str, Any]) -> str:
+    """One honest sentence on the guarantee."""
+    if report["unit"] == "none":
+        return "no differential privacy"
+    who = {"sample": "each client, one sample", "client": "one client"}[report["unit"]]
+    claim = f"({number(report['epsilon_claimed_max'])}, {report['delta']:g})-DP for {who}"
+    if report["no_guarantee"]:
+        mended = report["epsilon_if_mended_max"]
+        rest = f"; were that mended, epsilon would be {number(mended)}" if mended else ""
+        return f"claimed {claim}, but nothing is provable: {report['flaws'][0]}{rest}"
+    if report["epsilon_provable_max"] > report["epsilon_claimed_max"] * 1.001:
+        return f"claimed {claim}, provable only epsilon {number(report['epsilon_provable_max'])}"
+    return f"{claim}, proved by the {report['accountant']} accountant"
+
+
+def result_table(summary: dict[str, Any], privacy: dict[str, Any], folder: object) -> None:
+    table = Table(title="result", show_header=True, title_justify="left")
+    table.add_column("accuracy")
+    for column in ("last round", "mean of last 10", "best round (picked on test data)"):
+        table.add_column(column, justify="right")
+    views = {"local": "local: own network, own test split", "global": "global: whole test set"}
+    for view, text in views.items():
+        cells = [_accuracy(summary[f"accuracy_{view}_{k}"]) for k in ("last", "mean_last10", "best")]
+        table.add_row(text, *cells)
+    console.print(table)
+    size = summary["uplink_bytes"] / 1e6
+    console.print(f"privacy   {privacy_line(privacy)}")
+    console.print(f"cost      {summary['rounds']} rounds, {summary['seconds']:.1f} s, {size:,.1f} MB uplink")
+    console.print(f"results   {folder}", soft_wrap=True)

@@ -1,0 +1,47 @@
+"""Frozen facts that parts are told: about the whole run (`Setting`) and about one round (`Round`)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpriv.engine.layout import Layout
+from fedpriv.privacy.accountants import Accountant
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is fixed before round 0, once data, partition and model are known."""
+
+    clients: int
+    rounds: int
+    sample_rate: float
+    batch_size: int
+    samples: np.ndarray  # [K] training samples of each client
+    steps: np.ndarray  # [K] local steps a round
+    epochs_steps: np.ndarray  # [K] batches in one pass over a client's data
+    layout: Layout
+    budgets: np.ndarray  # [K] epsilon of each client
+    delta: float
+    accountant: Accountant
+    device: torch.device
+
+    @property
+    def planned(self) -> int:
+        """Rounds a client is expected to take part in."""
+        return int(np.ceil(self.rounds * self.sample_rate - 1e-9))
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round, as the server may know it: who takes part and constants that are public."""
+
+    number: int
+    clients: np.ndarray  # [C] client numbers in ascending order
+    expected: float  # the public number of participants to normalise by
+    secret: bool  # whether who takes part is itself hidden (Poisson), so that weights must be constants
+    samples: np.ndarray  # [C]
+    budgets: np.ndarray  # [C]
+    noise: np.ndarray  # [C] noise multipliers
+    start: Tensor  # [D] the model that was broadcast

@@ -1,0 +1,1 @@
+"""What runs once before round 0 (conf group stage)."""

@@ -1,0 +1,39 @@
+"""What Hydra calls for every run or cell."""
+
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from fedpriv import sweep
+from fedpriv.config import register
+from fedpriv.explain import explain
+from fedpriv.screen import console
+from fedpriv.session import Interrupted, execute
+
+register()
+
+
+@hydra.main(version_base="1.3", config_path="pkg://fedpriv.conf", config_name="config")
+def hydra_main(cfg: DictConfig) -> dict[str, Any] | None:
+    """Run one experiment. In a sweep a failure is noted for the report instead of stopping the others."""
+    context = HydraConfig.get()
+    folder = Path(context.runtime.output_dir)
+    title = f"{context.job.override_dirname or 'defaults'}".replace(",", " ")
+    if context.mode != RunMode.MULTIRUN:
+        return execute(cfg, folder, title)
+    console.rule(f"cell {context.job.num}: {title}", align="left")
+    try:
+        summary = execute(cfg, folder, title)
+    except (Interrupted, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        line = explain(error) or f"{type(error).__name__}: {error}"
+        console.print(f"failed: {line}", soft_wrap=True)
+        sweep.note(folder, title, line, None)
+        return None
+    sweep.note(folder, title, None, summary)
+    return summary

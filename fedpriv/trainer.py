@@ -1,0 +1,177 @@
+"""One round of private federated learning, and the loop over rounds. No method has a name here."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpriv.aggregators.base import Aggregator
+from fedpriv.algorithms.fedavg import FedAvg
+from fedpriv.engine.fast import FastEngine
+from fedpriv.engine.loop import LoopEngine
+from fedpriv.engine.noise import NoiseSource
+from fedpriv.engine.work import Samples, Work
+from fedpriv.mechanisms.base import Mechanism
+from fedpriv.metrics import Evaluation, earth_movers_distances, evaluate
+from fedpriv.privacy.ledger import Ledger
+from fedpriv.rng import generator, numpy_generator
+from fedpriv.setting import Round, Setting
+from fedpriv.store import ClientStore
+from fedpriv.uploads.plain import Plain
+
+
+@dataclass(frozen=True)
+class LocalSGD:
+    lr: float
+    home_lr: float | None = None
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What a round leaves for the record; evaluation and losses are diagnostics, not private."""
+
+    number: int
+    clients: np.ndarray  # [C]
+    train_loss: np.ndarray  # [K], nan where a client did not train
+    emd: tuple[float, float]
+    evaluation: Evaluation | None
+    epsilon: np.ndarray  # [K] claimed so far
+    uplink: int
+    downlink: int
+    seconds: float
+
+
+@dataclass
+class Trainer:
+    setting: Setting
+    train: Samples
+    test: Samples
+    engine: FastEngine | LoopEngine
+    mechanism: Mechanism
+    algorithm: FedAvg
+    aggregator: Aggregator
+    upload: Plain
+    ledger: Ledger
+    store: ClientStore
+    sgd: LocalSGD
+    noise: NoiseSource
+    theta: Tensor  # [D]
+    seed: int
+    evaluate_every: int = 1
+    min_clients: int = 1
+
+    def __post_init__(self) -> None:
+        self.next_round = 0
+        self.losses = np.full((self.setting.rounds, self.setting.clients), np.nan)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether too few clients can still afford a round."""
+        return int(self.ledger.eligible().sum()) < self.min_clients
+
+    def round(self) -> RoundResult:
+        began, number, setting = time.perf_counter(), self.next_round, self.setting
+        clients, expected = self.mechanism.sample(
+            self.ledger.eligible(), numpy_generator(self.seed, "sampling", number)
+        )
+        round_ = Round(
+            number=number,
+            clients=clients,
+            expected=expected,
+            secret=self.mechanism.secret_sampling,
+            samples=setting.samples[clients],
+            budgets=setting.budgets[clients],
+            noise=self.ledger.guarantee.noise[clients],
+            start=self.theta,
+        )
+        server_noise = generator(self.noise.key, "server", number, device=setting.device)
+        client_noise = generator(self.noise.key, "clients", number, device=setting.device)
+
+        local = self._local_training(round_)
+        messages = self.algorithm.message(local, round_, self.store)
+        private = self.mechanism.client(messages, round_, client_noise)
+        self.ledger.charge(self.mechanism.charged(clients))
+        sent, uplink = self.upload.encode(private, round_)
+        received = self.upload.decode(sent, round_)
+        aggregate = self.aggregator(received, round_)
+        largest = self.aggregator.largest_weight(round_)
+        update = self.mechanism.server(aggregate, round_, 1.0 if largest is None else largest, server_noise)
+        self.theta = self.algorithm.step(self.theta, update)
+
+        self.next_round += 1
+        last = self.next_round == setting.rounds or self.exhausted
+        evaluation = self.evaluate() if last or self.next_round % self.evaluate_every == 0 else None
+        return RoundResult(
+            number=number,
+            clients=clients,
+            train_loss=self.losses[number],
+            emd=earth_movers_distances(self.losses[: number + 1]),
+            evaluation=evaluation,
+            epsilon=self.ledger.claimed(),
+            uplink=uplink,
+            downlink=self.upload.downlink(round_),
+            seconds=time.perf_counter() - began,
+        )
+
+    def _local_training(self, round_: Round) -> Tensor:
+        """Broadcast, train every participant, keep at home what stays there; the local models [C, D]."""
+        shared = self.setting.layout.shared
+        who = torch.as_tensor(round_.clients)
+        if not len(who):
+            return self.theta.new_zeros(0, shared)
+        here = who.to(self.theta.device)
+        rows = torch.cat([self.theta.expand(len(who), -1), self.store["home"][here]], 1)  # [C, P]
+        statistics = self.store["statistics"][here]
+        plan = self.mechanism.plan(round_.clients, generator(self.seed, "batches", round_.number))
+        work = Work(
+            rows=rows,
+            buffers=statistics,
+            clients=who,
+            plan=plan,
+            round=round_.number,
+            lr=[self.sgd.lr] * plan.index.shape[1],
+            home_lr=self.sgd.home_lr,
+            momentum=self.sgd.momentum,
+            weight_decay=self.sgd.weight_decay,
+            private=self.mechanism.local(round_.clients),
+            noise=self.noise,
+            correction=self.algorithm.correction(round_, self.store),
+            after_step=self.mechanism.after_step(self.theta),
+        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(generator(self.seed, "dropout", round_.number).initial_seed())
+            trained = self.engine.train(work, self.train)
+        self.store["home"][here] = rows[:, shared:]
+        self.store["statistics"][here] = statistics
+        self.losses[round_.number, round_.clients] = trained.loss.cpu().numpy()
+        return rows[:, :shared]
+
+    def evaluate(self) -> Evaluation:
+        return evaluate(self.engine, self.theta, self.store["home"], self.store["statistics"], self.test)
+
+    # -- a checkpoint is exactly this
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "next_round": self.next_round,
+            "theta": self.theta,
+            "store": self.store.state(),
+            "losses": torch.as_tensor(self.losses),
+            "ledger": self.ledger.state(),
+            "algorithm": self.algorithm.state(),
+            "aggregator": self.aggregator.state(),
+            "mechanism": self.mechanism.state(),
+            "upload": self.upload.state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.next_round = state["next_round"]
+        self.theta = state["theta"].to(self.theta)
+        self.losses[:] = state["losses"].numpy()
+        for part in ("store", "ledger", "algorithm", "aggregator", "mechanism", "upload"):
+            getattr(self, part).load(state[part])

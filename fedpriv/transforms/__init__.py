@@ -1,0 +1,1 @@
+"""The personal layer in front of the model (conf group transform); its parameters stay at home."""

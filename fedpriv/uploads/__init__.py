@@ -1,0 +1,1 @@
+"""What crosses the wire, and in how many bytes (conf group upload)."""

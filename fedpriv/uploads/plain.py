@@ -1,0 +1,27 @@
+"""Every participant sends its vector as it is, four bytes a number. The base of every codec."""
+
+from typing import Any
+
+from torch import Tensor
+
+from fedpriv.setting import Round
+
+
+class Plain:
+    def encode(self, messages: Tensor, round_: Round) -> tuple[Any, int]:
+        """What travels, from private messages [C, D'], and its size in bytes over all participants."""
+        return messages, messages.numel() * 4
+
+    def decode(self, sent: Any, round_: Round) -> Tensor:
+        """What the server sees, [C, D']."""
+        return sent
+
+    def downlink(self, round_: Round) -> int:
+        """Bytes broadcast to all participants."""
+        return len(round_.clients) * round_.start.numel() * 4
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        pass
