@@ -8,17 +8,9 @@ from typing import Any
 
 import torch
 
+from fedpriv.files import write_atomically
+
 NAME, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """All of the content or nothing, even if the machine dies here."""
-    part = path.with_name(path.name + ".part")
-    with open(part, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedpriv.errors import UserError
+from fedpriv.errors import Interrupted, UserError
 
 USAGE = """\
 fedpriv: compose, run and honestly account private federated learning experiments
@@ -52,7 +52,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = 1
     except Exception as error:
         from fedpriv.explain import explain
-        from fedpriv.session import Interrupted
 
         if isinstance(error, Interrupted):
             print(error, file=sys.stderr)

@@ -1,5 +1,9 @@
-"""The one exception a user may meet: a single line that says what is wrong, where, and what to do."""
+"""The exceptions a user may meet; the command line prints their one line without a traceback."""
 
 
 class UserError(Exception):
-    """A mistake in the request or its surroundings; the command line prints it without a traceback."""
+    """A mistake in the request or its surroundings: what is wrong, where, and what to do."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C: everything is saved; the message says how to go on."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpriv.checkpoint import write_atomically
+from fedpriv.files import write_atomically
 from fedpriv.trainer import RoundResult, Trainer
 
 METRICS = (

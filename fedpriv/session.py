@@ -13,14 +13,10 @@ from omegaconf import DictConfig, OmegaConf
 from fedpriv import checkpoint, pictures
 from fedpriv.build import Run, build, make
 from fedpriv.config import config_hash
-from fedpriv.errors import UserError
+from fedpriv.errors import Interrupted, UserError
 from fedpriv.partitions import picture
 from fedpriv.recorder import Recorder
 from fedpriv.screen import Watch, console, errors, result_table
-
-
-class Interrupted(Exception):
-    """Ctrl-C: everything is saved; the message says how to go on."""
 
 
 def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from rich.table import Table
 
-from fedpriv.checkpoint import write_atomically
+from fedpriv.files import write_atomically
 from fedpriv.screen import _accuracy, console, number
 
 STATUS = "status.json"

@@ -10,9 +10,9 @@ from omegaconf import DictConfig
 
 from fedpriv import sweep
 from fedpriv.config import register
+from fedpriv.errors import Interrupted
 from fedpriv.explain import explain
 from fedpriv.screen import console
-from fedpriv.session import Interrupted, execute
 
 register()
 
@@ -20,6 +20,8 @@ register()
 @hydra.main(version_base="1.3", config_path="pkg://fedpriv.conf", config_name="config")
 def hydra_main(cfg: DictConfig) -> dict[str, Any] | None:
     """Run one experiment. In a sweep a failure is noted for the report instead of stopping the others."""
+    from fedpriv.session import execute  # loads torch and Opacus: not for --help or a typo
+
     context = HydraConfig.get()
     folder = Path(context.runtime.output_dir)
     title = f"{context.job.override_dirname or 'defaults'}".replace(",", " ")

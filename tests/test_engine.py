@@ -24,6 +24,7 @@ MODELS = {
     "logreg": (partial(linear.linear, init="default"), SMALL),
     "linear": (partial(linear.linear, init="default", bias=False), (12,)),
     "mlp": (partial(mlp.mlp, sizes=[20, 9]), SMALL),
+    "mlp large": (partial(mlp.mlp, sizes=[90], bias=True), IMAGES),  # above the size for ragged products
     "mlp bias group": (partial(mlp.mlp, sizes=[16], bias=True, norm="group", activation="relu"), SMALL),
     "cnn": (cnn.pfa_cnn, IMAGES),
     "cnn group": (partial(cnn.pfa_cnn, norm="group"), IMAGES),
@@ -100,14 +101,14 @@ def test_gradients_and_clipped_sums_equal_opacus(name):
     index = samples.owned[:, :5]
     x, y = samples.prepare(samples.x[index]), samples.y[index]
     mask = torch.ones(CLIENTS, 5, dtype=torch.float64)
-    tape = net.tape(layout.views(rows), stats.views(buffers), x, y, mask)
+    tape = net.tape(layout.views(rows), stats.views(buffers), x, y, mask, [5] * CLIENTS)
     norms = tape.square_norms().sqrt()
     clip = norms.median()
     clipped = torch.zeros_like(rows)
-    tape.add(layout.views(clipped), clip / norms.clamp(min=float(clip)), lambda _: 1.0)
+    tape.add(layout.views(clipped), clip / norms.clamp(min=float(clip)), 1.0)
     for sample in range(5):
         one = torch.zeros_like(rows)
-        tape.add(layout.views(one), F.one_hot(torch.full((CLIENTS,), sample), 5).double(), lambda _: 1.0)
+        tape.add(layout.views(one), F.one_hot(torch.full((CLIENTS,), sample), 5).double(), 1.0)
         torch.testing.assert_close(one.norm(dim=1), norms[:, sample])
     loop = LoopEngine(network, layout, stats)
     for client in range(CLIENTS):
@@ -176,7 +177,7 @@ def test_a_layer_without_a_rule_falls_back_to_vmap_and_still_equals_the_loop(mon
         for step in range(len(work.lr)):
             if not work.plan.active[client, step]:
                 continue
-            total = work.noise.block(1, client, 1, step, rows)[0] * work.private.noise_std[client]
+            total = work.noise.draw(1, client, 1, step, rows)[0] * work.private.noise_std[client]
             for place in work.plan.index[client, step, : work.plan.size[client, step]]:
                 sample = samples.owned[client, place]
                 weight = expected[client].view(CLASSES, 64).clone().requires_grad_()

@@ -8,6 +8,7 @@ independent of how many cores there are.
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -16,12 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedpriv.engine.layout import Layout
-from fedpriv.engine.tape import StackedNet, stack
+from fedpriv.engine.tape import Cost, StackedNet, stack
 from fedpriv.engine.work import Samples, Trained, Work
 
-_CACHE = 8 << 20  # bytes of weights a chunk may hold on a CPU
+_CACHE = 24 << 20  # bytes of weights a chunk may hold on a CPU
+_LIGHT = 16 << 20  # multiplications a step of all clients below which threads cost more than they bring
 _ACTIVATIONS = 1 << 30  # bytes of activations all workers together may hold
 _EVALUATION = 512  # samples a block when only predicting
+
+AddNoise = Callable[[Tensor, Tensor, int], None]  # (target, scale of each row, step)
 
 
 class FastEngine:
@@ -44,10 +48,10 @@ class FastEngine:
         for _ in range(self.workers):
             self._nets.put(stack(network.to(self.device)))
         self._pool = ThreadPoolExecutor(self.workers)
-        self._floats: int | None = None
+        self._cost: Cost | None = None
 
-    def _each(self, jobs: Iterable[Any], run: Callable[..., None]) -> None:
-        """Run every job on a worker with a network of its own."""
+    def _each(self, jobs: Iterable[Any], run: Callable[..., None], together: bool = True) -> None:
+        """Run every job on a worker with a network of its own, or one after another."""
 
         def one(job: Any) -> None:
             net = self._nets.get()
@@ -56,67 +60,88 @@ class FastEngine:
             finally:
                 self._nets.put(net)
 
-        for _ in self._pool.map(one, jobs):
+        for _ in self._pool.map(one, jobs) if together and self.workers > 1 else map(one, jobs):
             pass
 
-    def _chunk(self, work: Work, data: Samples, group: int) -> int:
-        """Clients per chunk: weights in cache, activations within bounds, work for every worker."""
+    def _chunks(self, work: Work, data: Samples, light: bool) -> list[tuple[int, int]]:
+        """Ranges of clients: weights in cache, activations within bounds, work for every worker."""
         clients, width = len(work.clients), work.plan.index.shape[2]
-        if self._floats is None:
-            self._floats = self._floats_per_sample(work, data)
         limit = _CACHE if self.device.type == "cpu" else 1 << 30
         by_weights = limit // (4 * self.layout.total)
-        by_activations = _ACTIVATIONS // (self.workers * 4 * max(1, width * self._floats))
-        fair = -(-clients // self.workers)
+        by_activations = _ACTIVATIONS // (self.workers * 4 * max(1, width * self._cost_of(work, data).floats))
+        fair = clients if light else -(-clients // self.workers)
         chunk = max(1, min(by_weights, by_activations, fair))
-        return -(-chunk // group) * group  # noise tiles are not cut
+        group = work.noise.shape.rows_per_tile if work.private and work.noise else 1
+        chunk = -(-chunk // group) * group  # noise tiles are not cut
+        return [(first, min(first + chunk, clients)) for first in range(0, clients, chunk)]
 
-    def _floats_per_sample(self, work: Work, data: Samples) -> int:
-        """What one sample keeps alive during a step, seen on one sample of one client."""
-        weights, buffers = self.layout.views(work.rows[:1]), self.buffers.views(work.buffers[:1].clone())
-        x, y = data.prepare(data.x[:1]), data.y[:1]
-        sizes: list[int] = []
-        self._each(
-            [(torch.ones(1, 1, device=self.device, dtype=work.rows.dtype),)],
-            lambda net, mask: sizes.append(net.tape(weights, buffers, x[None], y[None], mask).floats),
-        )
-        return sizes[0]
+    def _cost_of(self, work: Work, data: Samples) -> Cost:
+        """What one sample costs, seen once on one sample of one client."""
+        if self._cost is None:
+            weights = self.layout.views(work.rows[:1])
+            buffers = self.buffers.views(work.buffers[:1].clone())
+            x, y = data.take(torch.zeros(1, 1, dtype=torch.int64, device=self.device))
+            costs: list[Cost] = []
+            self._each(
+                [(torch.ones(1, 1, device=self.device, dtype=work.rows.dtype),)],
+                lambda net, mask: costs.append(net.tape(weights, buffers, x, y, mask, [1]).cost()),
+            )
+            self._cost = costs[0]
+        return self._cost
 
     def train(self, work: Work, data: Samples) -> Trained:
-        count = len(work.clients)
-        loss = torch.zeros(count, device=self.device)
-        group = work.noise.shape.rows_per_tile if work.noise else 1
-        size = self._chunk(work, data, group)
-        jobs = [(first, min(first + size, count)) for first in range(0, count, size)]
-        self._each(jobs, lambda net, a, b: self._train_chunk(net, work, data, a, b, loss))
+        loss = torch.zeros(len(work.clients), device=self.device)
+        per_step = self._cost_of(work, data).products * work.plan.index.shape[2] * len(work.clients)
+        light = per_step < _LIGHT or self.workers == 1
+        self._each(
+            self._chunks(work, data, light),
+            lambda net, a, b: self._train_chunk(net, work, data, a, b, loss, ahead=light),
+            together=not light,
+        )
         return Trained(loss)
+
+    def _noise(self, work: Work, rows: Tensor, first: int, steps: int, ahead: bool) -> AddNoise:
+        """How a step's noise is added: tile by tile, or from a draw an idle worker made one step ahead."""
+        noise = work.noise
+        if noise is None or not work.private:
+            return lambda target, scale, step: None
+        if not ahead or self.workers == 1:
+            return lambda target, scale, step: noise.add_(target, scale, first, work.round, step)
+        draw = partial(noise.draw, len(rows), first, work.round, like=rows)
+        waiting = {0: self._pool.submit(draw, 0)}
+
+        def add(target: Tensor, scale: Tensor, step: int) -> None:
+            if step + 1 < steps:
+                waiting[step + 1] = self._pool.submit(draw, step + 1)
+            target.addcmul_(waiting.pop(step).result(), scale[:, None].to(target.dtype))
+
+        return add
 
     @torch.no_grad()
     def _train_chunk(
-        self, net: StackedNet, work: Work, data: Samples, first: int, stop: int, loss: Tensor
+        self, net: StackedNet, work: Work, data: Samples, first: int, stop: int, loss: Tensor, ahead: bool
     ) -> None:
         plan, here = work.plan.rows(first, stop), slice(first, stop)
         # .data: chunks of one buffer change in different threads, so each needs a version counter of its own.
         rows = work.rows.data[first:stop]
         weights, buffers = self.layout.views(rows), self.buffers.views(work.buffers.data[first:stop])
         owned = data.owned[work.clients[first:stop].to(self.device)]  # [c, widest]
-        widths = plan.size.amax(0).tolist()
-        any_active = plan.active.any(0).tolist()
-        index, sizes = plan.index.to(self.device), plan.size.to(self.device)
-        active = plan.active.to(self.device, rows.dtype)
+        counts = plan.size.T.tolist()  # [T][c]
+        sizes, active = plan.size.to(self.device), plan.active.to(self.device, rows.dtype)
+        samples = owned.gather(1, plan.index.to(self.device).flatten(1)).view(plan.index.shape)  # [c, T, B]
+        masks = torch.arange(plan.index.shape[2], device=self.device) < sizes[:, :, None]  # [c, T, B]
+        masks = masks.to(rows.dtype)
         total = torch.zeros(len(rows), device=self.device, dtype=rows.dtype)
         velocity = torch.zeros_like(rows) if work.momentum else None
-        for step, width in enumerate(widths):
-            if not any_active[step]:
-                continue
-            tape = None
+        steps = int(plan.active.any(0).sum())  # a client's idle steps come last
+        add_noise = self._noise(work, rows, first, steps, ahead)
+        for step in range(steps):
+            width, tape = max(counts[step]), None
             if width:
-                places = index[:, step, :width]
-                samples = owned.gather(1, places)
-                mask = torch.arange(width, device=self.device) < sizes[:, step, None]  # [c, B]
-                mask = mask.to(rows.dtype)
+                batch, mask = samples[:, step, :width], masks[:, step, :width]  # [c, B]
+                x, y = data.take(batch)
                 with torch.enable_grad():
-                    tape = net.tape(weights, buffers, data.prepare(data.x[samples]), data.y[samples], mask)
+                    tape = net.tape(weights, buffers, x, y, mask, counts[step])
                 total += (tape.losses * mask).sum(1)
                 if work.private:
                     clip = work.private.clip_norm
@@ -127,17 +152,16 @@ class FastEngine:
             lr = work.lr[step]
             if work.plain:
                 if tape is not None:
-                    tape.add(weights, factor, lambda _, lr=lr: -lr)  # type: ignore[misc]
-                if work.private and work.noise:
+                    tape.add(weights, factor, -lr)
+                if work.private:
                     scale = -lr / work.private.lot * work.private.noise_std[here] * active[:, step]
-                    work.noise.add_(rows, scale, first, work.round, step)
+                    add_noise(rows, scale, step)
             else:
                 gradient = torch.zeros_like(rows)
                 if tape is not None:
-                    tape.add(self.layout.views(gradient), factor, lambda _: 1.0)
-                if work.private and work.noise:
-                    scale = work.private.noise_std[here] / work.private.lot
-                    work.noise.add_(gradient, scale, first, work.round, step)
+                    tape.add(self.layout.views(gradient), factor, 1.0)
+                if work.private:
+                    add_noise(gradient, work.private.noise_std[here] / work.private.lot, step)
                 self._general_step(work, rows, gradient, velocity, active[:, step, None], lr, here)
             if work.after_step:
                 work.after_step(rows[:, : self.layout.shared], here)
@@ -181,8 +205,8 @@ class FastEngine:
         def run(net: StackedNet, a: int, b: int, left: int, right: int) -> None:
             samples = index[a:b, left:right]
             weights, stats = self.layout.views(rows[a:b]), self.buffers.views(buffers[a:b])
-            y = data.y[samples]
-            logits = net.logits(weights, stats, data.prepare(data.x[samples]))
+            x, y = data.take(samples)
+            logits = net.logits(weights, stats, x)
             loss[a:b, left:right] = F.cross_entropy(
                 logits.flatten(0, 1), y.flatten(), reduction="none"
             ).view(y.shape)

@@ -52,12 +52,12 @@ class LoopEngine:
                 continue
             size = int(work.plan.size[position, step])
             samples = own[work.plan.index[position, step, :size].to(self.device)]
-            x, y = data.prepare(data.x[samples]), data.y[samples]
+            x, y = data.take(samples)
             self.layout.write(row, network)
             if work.private:
                 gradient, loss = self._clipped_sum(network, x, y, work.private.clip_norm)
                 if work.noise:
-                    z = work.noise.block(1, position, work.round, step, row)[0]
+                    z = work.noise.draw(1, position, work.round, step, row)[0]
                     gradient = gradient + work.private.noise_std[position] * z
                 gradient = gradient / work.private.lot
             else:
@@ -110,7 +110,8 @@ class LoopEngine:
         losses, corrects = [], []
         for row, stats, samples in zip(rows, buffers, index, strict=True):
             network = self._load(row, stats).eval()
-            logits, y = network(data.prepare(data.x[samples])), data.y[samples]
+            x, y = data.take(samples)
+            logits = network(x)
             losses.append(F.cross_entropy(logits, y, reduction="none"))
             corrects.append(logits.argmax(1) == y)
         return torch.stack(losses), torch.stack(corrects)

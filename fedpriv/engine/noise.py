@@ -6,12 +6,13 @@ generator is torch's (Mersenne Twister on CPU): fast, not cryptographically secu
 """
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-_TILE = 1 << 15  # numbers a tile: small enough to be in cache still when it is added
+_TILE = 1 << 16  # numbers a tile: small enough to be in cache still when it is added
 
 
 @dataclass(frozen=True)
@@ -57,25 +58,39 @@ class NoiseSource:
             left, right = right, left ^ ((mixed ^ (mixed >> 13)) & 0xFFFF)
         return left << 16 | right
 
+    def _seeds(self, first_row: int, round_: int, step: int, groups: int) -> Iterator[list[int]]:
+        """The seeds of every column block, one list per group of rows."""
+        shape, group = self.shape, self.shape.rows_per_tile
+        assert first_row % group == 0
+        base = (round_ * shape.steps + step) * shape.row_groups + first_row // group
+        for number in range(base, base + groups):
+            yield [self._seed(number * shape.columns + column) for column in range(shape.columns)]
+
     def add_(self, rows: Tensor, scale: Tensor, first_row: int, round_: int, step: int) -> None:
         """rows[i] += scale[i] * z for fresh standard normals z; `first_row` is a multiple of rows_per_tile."""
-        shape, group = self.shape, self.shape.rows_per_tile
-        assert first_row % group == 0 and rows.shape[1] == shape.width
+        width, group = self.shape.width, self.shape.rows_per_tile
         generator = torch.Generator(device=rows.device)
-        for top in range(0, len(rows), group):
+        buffer = torch.empty(group * min(_TILE, width), dtype=rows.dtype, device=rows.device)
+        tops = range(0, len(rows), group)
+        for top, seeds in zip(tops, self._seeds(first_row, round_, step, len(tops)), strict=True):
             block = rows[top : top + group]
             weight = scale[top : top + group, None].to(rows.dtype)
-            for column in range(shape.columns):
-                counter = (round_ * shape.steps + step) * shape.row_groups + (first_row + top) // group
-                generator.manual_seed(self._seed(counter * shape.columns + column))
-                left, right = column * _TILE, min((column + 1) * _TILE, shape.width)
-                z = torch.empty(group, right - left, dtype=rows.dtype, device=rows.device)
-                block[:, left:right].addcmul_(z.normal_(generator=generator)[: len(block)], weight)
+            for left, seed in zip(range(0, width, _TILE), seeds, strict=True):
+                right = min(left + _TILE, width)
+                z = buffer[: group * (right - left)].normal_(generator=generator.manual_seed(seed))
+                block[:, left:right].addcmul_(z.view(group, -1)[: len(block)], weight)
 
-    def block(self, count: int, first_row: int, round_: int, step: int, like: Tensor) -> Tensor:
-        """The normals themselves, [count, width], for an engine that wants to see them."""
+    def draw(self, count: int, first_row: int, round_: int, step: int, like: Tensor) -> Tensor:
+        """The normals themselves, [count, width]: the same numbers `add_` would add."""
         group = self.shape.rows_per_tile
         top = first_row - first_row % group
-        z = torch.zeros(first_row - top + count, self.shape.width, dtype=like.dtype, device=like.device)
-        self.add_(z, torch.ones(len(z)), top, round_, step)
-        return z[first_row - top :]
+        groups = -(-(first_row - top + count) // group)
+        z = torch.empty(groups * group, self.shape.width, dtype=like.dtype, device=like.device)
+        generator = torch.Generator(device=like.device)
+        for number, seeds in enumerate(self._seeds(top, round_, step, groups)):
+            flat = z[number * group : (number + 1) * group].view(-1)
+            for column, seed in enumerate(seeds):  # more than one column only where a group is one row
+                flat[column * _TILE : (column + 1) * _TILE if len(seeds) > 1 else None].normal_(
+                    generator=generator.manual_seed(seed)
+                )
+        return z[first_row - top : first_row - top + count]

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+_LARGE = 1 << 16  # weights of a matrix from which on a temporary copy of its gradient costs more than calls
 RULES: dict[type[nn.Module], type["Stacked"]] = {}
 S = TypeVar("S", bound=type["Stacked"])
 
@@ -36,6 +37,7 @@ class Stacked(nn.Module):
         self.buffer_names = [n for n, b in layer.named_buffers(recurse=False) if b.is_floating_point()]
         self.bound: dict[str, Tensor] = {}
         self.mask: Tensor | None = None  # [C, B], which samples are real
+        self.sizes: list[int] | None = None  # the same as a count per client: real samples come first
         self.calls: list[tuple[Any, Tensor]] = []
         self.recording = False
 
@@ -54,6 +56,10 @@ class Stacked(nn.Module):
     def prepare(self, grads: list[Tensor]) -> Any:
         """Join the calls of one pass into what `square_norms` and `add` read."""
         raise NotImplementedError
+
+    def products(self, tape: Any) -> int:
+        """Multiplications of one sample's forward pass, to tell heavy layers from light ones."""
+        return 0
 
     def square_norms(self, tape: Any) -> Tensor:
         """Squared norm of every sample's gradient over all parameters of the layer, [C, B]."""
@@ -88,14 +94,18 @@ class _Matrix(Stacked):
             return inputs[0], outputs[0]
         return torch.cat(inputs, 2), torch.cat(outputs, 2)
 
+    def products(self, tape: tuple[Tensor, Tensor]) -> int:
+        a, g = tape
+        return a.shape[2] * a.shape[3] * g.shape[3]
+
     def square_norms(self, tape: tuple[Tensor, Tensor]) -> Tensor:
         a, g = tape
         if a.shape[2] == 1:
-            result = a.square().sum((2, 3)) * g.square().sum((2, 3))
+            result = (torch.linalg.vector_norm(a, dim=(2, 3)) * torch.linalg.vector_norm(g, dim=(2, 3))).square()
         else:
             result = _gram_or_direct(a, g).view(a.shape[:2])
         if "bias" in self.names:
-            result = result + g.sum(2).square().sum(2)
+            result = result + torch.linalg.vector_norm(g.sum(2), dim=2).square()
         return result
 
     def add(
@@ -108,7 +118,13 @@ class _Matrix(Stacked):
             targets["bias"].add_(scaled.sum(1), alpha=alpha)
 
     def add_matrix(self, target: Tensor, g: Tensor, a: Tensor, alpha: float) -> None:
-        target.baddbmm_(g.transpose(1, 2), a, alpha=alpha)
+        if target[0].numel() > _LARGE:  # a product per client, straight into the weights, without padding
+            assert self.sizes is not None
+            positions = g.shape[1] // self.mask.shape[1]  # type: ignore[union-attr]
+            for own, g_own, a_own, size in zip(target, g, a, self.sizes, strict=True):
+                own.addmm_(g_own[: size * positions].T, a_own[: size * positions], alpha=alpha)
+        else:
+            target.add_(torch.bmm(g.transpose(1, 2), a), alpha=alpha)
 
 
 @rule(nn.Linear)
@@ -116,12 +132,23 @@ class StackedLinear(_Matrix):
     def forward(self, x: Tensor) -> Tensor:
         weight = self.bound["weight"]  # [C, O, I]
         flat = x.reshape(len(weight), -1, x.shape[-1])  # [C, B*T, I]
-        if "bias" in self.names:
+        if weight[0].numel() > _LARGE and self.sizes is not None and not x.requires_grad:
+            out = self._ragged(flat, weight, flat.shape[1] // self.mask.shape[1])  # type: ignore[union-attr]
+        elif "bias" in self.names:
             out = torch.baddbmm(self.bound["bias"][:, None, :], flat, weight.transpose(1, 2))
         else:
             out = torch.bmm(flat, weight.transpose(1, 2))
         saved = x.detach().reshape(x.shape[0], -1, x.shape[-1])  # [C*B, T, I]
         return self.record(saved, out.view(*x.shape[:-1], weight.shape[1]))
+
+    def _ragged(self, flat: Tensor, weight: Tensor, positions: int) -> Tensor:
+        """The first layer's product without the padding, which for a large matrix is real time."""
+        out = flat.new_zeros(*flat.shape[:2], weight.shape[1])
+        for own, a, w, size in zip(out, flat, weight, self.sizes or [], strict=True):
+            torch.mm(a[: size * positions], w.T, out=own[: size * positions])
+        if "bias" in self.names:
+            out += self.bound["bias"][:, None, :]
+        return out
 
 
 class _Convolve(torch.autograd.Function):

@@ -1,8 +1,7 @@
 """A network for C clients at once, and the tape of one pass from which clipped gradient sums are read."""
 
 import copy
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -10,20 +9,25 @@ from torch import Tensor, nn
 
 from fedpriv.engine.rules import RULES, Stacked, stacked_layers
 
-Alpha = Callable[[str], float]  # parameter name -> factor
+
+class Cost(NamedTuple):
+    floats: int  # numbers kept alive
+    products: int  # multiplications forward
 
 
 class Tape(Protocol):
     """One forward and backward pass of C clients on B samples each."""
 
     losses: Tensor  # [C, B]
-    floats: int  # numbers the tape keeps
+
+    def cost(self) -> "Cost":
+        """What the pass took, for a tape of one sample."""
 
     def square_norms(self) -> Tensor:
         """Squared gradient norm of every sample over all parameters, [C, B]."""
 
-    def add(self, targets: dict[str, Tensor], coefficients: Tensor, alpha: Alpha) -> None:
-        """targets[name] += alpha(name) * sum_b coefficients[:, b] * gradient_b, in place."""
+    def add(self, targets: dict[str, Tensor], coefficients: Tensor, alpha: float) -> None:
+        """targets[name] += alpha * sum_b coefficients[:, b] * gradient_b, in place."""
 
 
 class StackedNet(Protocol):
@@ -33,8 +37,16 @@ class StackedNet(Protocol):
         """Outputs [C, B, classes] for inputs [C, B, ...], in evaluation mode."""
 
     def tape(
-        self, weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor, mask: Tensor
-    ) -> Tape: ...
+        self,
+        weights: dict[str, Tensor],
+        buffers: dict[str, Tensor],
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        sizes: list[int],
+    ) -> Tape:
+        """A training pass on x [C, B, ...]; of client c the first sizes[c] samples are real (mask [C, B])."""
+
 
 
 def _convert(module: nn.Module) -> nn.Module:
@@ -56,26 +68,41 @@ class GhostNet:
     def __init__(self, network: nn.Module):
         self.network = _convert(copy.deepcopy(network))
         self.layers: dict[str, Stacked] = dict(stacked_layers(self.network))
+        self._bound: dict[str, Tensor] | None = None  # the views the layers hold now
 
     def _bind(
-        self, weights: dict[str, Tensor], buffers: dict[str, Tensor], mask: Tensor | None, record: bool
+        self,
+        weights: dict[str, Tensor],
+        buffers: dict[str, Tensor],
+        mask: Tensor | None = None,
+        sizes: list[int] | None = None,
     ) -> None:
+        record = mask is not None
+        if self.network.training != record:
+            self.network.train(record)
+        fresh = self._bound is not weights
         for prefix, layer in self.layers.items():
-            layer.bound = {n: weights[f"{prefix}.{n}"] for n in layer.names}
-            layer.bound |= {n: buffers[f"{prefix}.{n}"] for n in layer.buffer_names}
-            layer.mask, layer.recording, layer.calls = mask, record, []
+            if fresh:
+                layer.bound = {n: weights[f"{prefix}.{n}"] for n in layer.names}
+                layer.bound |= {n: buffers[f"{prefix}.{n}"] for n in layer.buffer_names}
+            layer.mask, layer.sizes, layer.recording, layer.calls = mask, sizes, record, []
+        self._bound = weights
 
     @torch.no_grad()
     def logits(self, weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
-        self._bind(weights, buffers, None, record=False)
-        self.network.eval()
+        self._bind(weights, buffers)
         return self.network(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
     def tape(
-        self, weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor, mask: Tensor
+        self,
+        weights: dict[str, Tensor],
+        buffers: dict[str, Tensor],
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        sizes: list[int],
     ) -> "GhostTape":
-        self._bind(weights, buffers, mask, record=True)
-        self.network.train()
+        self._bind(weights, buffers, mask, sizes)
         outputs = self.network(x.flatten(0, 1))
         losses = F.cross_entropy(outputs, y.flatten(), reduction="none").view(y.shape)
         points = [z for layer in self.layers.values() for _, z in layer.calls]
@@ -92,8 +119,11 @@ class GhostNet:
 class GhostTape:
     def __init__(self, layers: dict[str, Stacked], prepared: dict[str, Any], losses: Tensor):
         self.layers, self.prepared, self.losses = layers, prepared, losses
+
+    def cost(self) -> Cost:
         # Each kept input and gradient has about one more of its size in the autograd graph.
-        self.floats = 2 * sum(t.numel() for kept in prepared.values() for t in kept)
+        floats = 2 * sum(t.numel() for kept in self.prepared.values() for t in kept)
+        return Cost(floats, sum(layer.products(self.prepared[n]) for n, layer in self.layers.items()))
 
     @torch.no_grad()
     def square_norms(self) -> Tensor:
@@ -103,10 +133,10 @@ class GhostTape:
         )
 
     @torch.no_grad()
-    def add(self, targets: dict[str, Tensor], coefficients: Tensor, alpha: Alpha) -> None:
+    def add(self, targets: dict[str, Tensor], coefficients: Tensor, alpha: float) -> None:
         for prefix, layer in self.layers.items():
             own = {n: targets[f"{prefix}.{n}"] for n in layer.names}
-            layer.add(self.prepared[prefix], own, coefficients, alpha(f"{prefix}.{layer.names[0]}"))
+            layer.add(self.prepared[prefix], own, coefficients, alpha)
 
 
 class VmapNet:
@@ -130,7 +160,13 @@ class VmapNet:
         )
 
     def tape(
-        self, weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor, mask: Tensor
+        self,
+        weights: dict[str, Tensor],
+        buffers: dict[str, Tensor],
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        sizes: list[int],
     ) -> "VmapTape":
         self.network.train()
         one = torch.func.grad(self._loss, has_aux=True)
@@ -142,17 +178,20 @@ class VmapNet:
 class VmapTape:
     def __init__(self, grads: dict[str, Tensor], losses: Tensor):
         self.grads, self.losses = grads, losses
-        self.floats = sum(g.numel() for g in grads.values())
+
+    def cost(self) -> Cost:
+        size = sum(g.numel() for g in self.grads.values())
+        return Cost(size, size)
 
     def square_norms(self) -> Tensor:
         return sum(
             (g.flatten(2).square().sum(2) for g in self.grads.values()), start=torch.zeros_like(self.losses)
         )
 
-    def add(self, targets: dict[str, Tensor], coefficients: Tensor, alpha: Alpha) -> None:
+    def add(self, targets: dict[str, Tensor], coefficients: Tensor, alpha: float) -> None:
         for name, g in self.grads.items():
             total = torch.einsum("cb,cbp->cp", coefficients, g.flatten(2))
-            targets[name].add_(total.view(targets[name].shape), alpha=alpha(name))
+            targets[name].add_(total.view(targets[name].shape), alpha=alpha)
 
 
 def stack(network: nn.Module) -> StackedNet:

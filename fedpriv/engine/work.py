@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,16 +11,24 @@ from fedpriv.datasets.base import Data
 from fedpriv.engine.batches import Plan
 from fedpriv.engine.noise import NoiseSource
 
+_READY = 512 << 20  # bytes up to which inputs are kept as numbers, so that no step converts pixels again
+
 
 @dataclass(frozen=True)
 class Samples:
     """One side of the data on the device, and who owns which sample."""
 
-    x: Tensor  # [N, ...] as stored: uint8 images stay uint8
+    x: Tensor  # [N, ...] as stored (uint8 images), or already as a model sees them
     y: Tensor  # [N]
     owned: Tensor  # [K, widest] sample numbers of each client, padded with 0
     size: Tensor  # [K] on the CPU, samples of each client
     prepare: Callable[[Tensor], Tensor]  # stored samples -> what a model sees
+
+    def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs as a model sees them and labels of samples `index`, of any shape."""
+        flat = index.reshape(-1)  # index_select copies whole rows; x[index] would go element by element
+        x = self.x.index_select(0, flat).view(*index.shape, *self.x.shape[1:])
+        return self.prepare(x), self.y.index_select(0, flat).view(index.shape)
 
     @classmethod
     def of(
@@ -30,9 +39,15 @@ class Samples:
         owned = torch.zeros(len(parts), max(1, int(size.max())), dtype=torch.int64)
         for row, part in zip(owned, parts, strict=True):
             row[: len(part)] = torch.as_tensor(part)
-        if x.is_floating_point():
-            x = x.to(dtype)
-        return cls(x.to(device), y.to(device), owned.to(device), size, lambda s: data.prepare(s, dtype))
+        if x.numel() * dtype.itemsize <= _READY:
+            x, prepare = data.prepare(x, dtype), _as_it_is
+        else:
+            prepare = partial(data.prepare, dtype=dtype)
+        return cls(x.to(device), y.to(device), owned.to(device), size, prepare)
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
 
 
 @dataclass(frozen=True)

@@ -107,8 +107,7 @@ class WandbLogger(Logger):
             try:
                 run.summary.update(summary)
                 for name, path in tables.items():
-                    table, note = _table(path)
-                    run.summary.update({f"tables/{name}": table, **({f"tables/{name}_note": note} if note else {})})
+                    run.summary.update({f"tables/{name}{key}": value for key, value in _table(path).items()})
             finally:
                 run.finish()
 
@@ -164,20 +163,21 @@ def _prepare_environment(folder: Path) -> None:
         os.environ.pop("WANDB_SERVICE", None)
 
 
-def _table(path: Path) -> tuple[Any, str]:
-    """The table in a CSV file, and a note if it is not all of it."""
+def _table(path: Path) -> dict[str, Any]:
+    """The table in a CSV file, by the suffix of its name, and a note if it is not all of it."""
     import pandas as pd
     import wandb
 
     frame = pd.read_csv(path, nrows=TABLE_ROWS)
-    with path.open(encoding="utf-8") as lines:
-        rows = sum(1 for line in lines if line.strip()) - 1
     data = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
     table = wandb.Table(columns=[str(column) for column in frame], data=data, allow_mixed_types=True)
-    note = f"the first {len(frame)} of {rows} rows; all of them are in {path.name}" if rows > len(frame) else ""
-    if note:
-        _log.info("W&B gets %s", note)
-    return table, note
+    with path.open(encoding="utf-8") as lines:
+        rows = sum(1 for line in lines if line.strip()) - 1
+    if rows <= len(frame):
+        return {"": table}
+    note = f"the first {len(frame)} of {rows} rows; all of them are in {path.name}"
+    _log.info("W&B gets %s", note)
+    return {"": table, "_note": note}
 
 
 def _drop_service() -> None:
