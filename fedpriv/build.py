@@ -106,7 +106,7 @@ def build(cfg: DictConfig, say: Callable[[str], None] = lambda _: None) -> Run:
     noise_key = seed_for(seed, "noise") if cfg.noise_seed == "config" else None
     shape = NoiseShape(cfg.rounds, int(steps.max()), cfg.clients, layout.total)
     noise = NoiseSource(shape, noise_key)
-    engine = {"fast": FastEngine, "loop": LoopEngine}[cfg.engine]
+    engine = FastEngine if cfg.engine == FastEngine.name else LoopEngine
     trainer = Trainer(
         setting=setting,
         train=Samples.of(data, "train", split.train, device, dtype),
@@ -139,7 +139,9 @@ def _device(name: str) -> torch.device:
 
 
 def _check_norms(network: nn.Module, mechanism: Mechanism) -> None:
-    if mechanism.per_sample and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()):
+    if mechanism.per_sample and any(
+        isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()
+    ):
         raise UserError(
             "model.norm=batch: batch statistics mix samples, so gradients cannot be clipped one sample at a "
             "time as this dp_variant does; use model.norm=group or model.norm=none"

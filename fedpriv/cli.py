@@ -83,12 +83,13 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run(rest: list[str]) -> int:
-    from fedpriv import sweep
-    from fedpriv.task import hydra_main
+    from fedpriv import sweep, task
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors reach us, instead of Hydra printing and exiting
     sys.argv = [sys.argv[0], *map(expand, rest)]
-    hydra_main()
+    task.hydra_main()
+    if task.failure is not None:
+        raise task.failure
     return 1 if sweep.failures else 0
 
 

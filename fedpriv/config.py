@@ -57,7 +57,9 @@ class Settings:
     clip_norm: float = _setting(2.0, "clipping bound of the DP variant", above=0)
     accountant: str = _setting("rdp", "how epsilon is composed", choices=("rdp", "prv"))
     noise_seed: str = _setting(
-        "config", "config: noise repeatable from seed; os: from the system, for a release", choices=("config", "os")
+        "config",
+        "config: noise repeatable from seed; os: from the system, for a release",
+        choices=("config", "os"),
     )
     min_clients: int = _setting(1, "training ends when fewer clients can afford a round", least=1)
     seed: int = _setting(0, "seed of everything random", least=0)
@@ -116,7 +118,8 @@ def config_hash(cfg: DictConfig) -> str:
     """Eight characters that are equal exactly when two configs ask for the same run."""
     keys = sorted(str(k) for k in cfg if k not in (*NOT_HASHED, "hydra"))
     content = {
-        k: OmegaConf.to_container(cfg[k], resolve=True) if OmegaConf.is_config(cfg[k]) else cfg[k] for k in keys
+        k: OmegaConf.to_container(cfg[k], resolve=True) if OmegaConf.is_config(cfg[k]) else cfg[k]
+        for k in keys
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
@@ -134,7 +137,9 @@ def _run_name(*, _root_: DictConfig) -> str:
 def check(cfg: DictConfig) -> None:
     """Refuse what cannot be run, in one line that names the key, the value and what is allowed."""
     if unknown := sorted(str(k) for k in cfg if k not in {f.name for f in fields(Settings)}):
-        raise UserError(f"{unknown[0]}={cfg[unknown[0]]}: there is no such key; `fedpriv run --help` lists all")
+        raise UserError(
+            f"{unknown[0]}={cfg[unknown[0]]}: there is no such key; `fedpriv run --help` lists all"
+        )
     _check_limits(cfg, Settings, "")
     _check_limits(cfg.checkpoint, CheckpointSettings, "checkpoint.")
     for group in GROUPS:
@@ -223,5 +228,11 @@ def _describe(hint: Any) -> str:
         return " or ".join(_describe(a) for a in arguments)
     if origin in (list, tuple):
         return "a list, each " + _describe(arguments[0] if arguments else Any)
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "null"}
+    names = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "a text",
+        type(None): "null",
+    }
     return names.get(hint, getattr(hint, "__name__", str(hint)))

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from importlib.resources import files
 
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException, ValidationError
@@ -26,7 +27,7 @@ def explain(error: BaseException) -> str | None:
 
 
 def _from_text(error: BaseException) -> str:
-    text = str(error)
+    text = f"{error}\n{error.__cause__ or ''}"
     cause = error.__cause__ if isinstance(error, ConfigCompositionException) else error
     override = re.search(r"(?:override|Error merging override) '?([^'\s]+?)'?\.?(?:\s|$)", text)
     named = override.group(1) if override else None
@@ -37,16 +38,30 @@ def _from_text(error: BaseException) -> str:
         wanted = _KINDS.get(kind.group(1), kind.group(1)) if kind else "of another type"
         return f"{key}={value.group(1) if value else '?'}: must be {wanted}"
     if named and ("not in" in text or "No match in the defaults list" in text):
-        return _unknown(named.lstrip("+~").partition("=")[0])
+        written = re.search(r"append to your config use \+(\S+)", text)
+        return _unknown(written.group(1) if written else named.lstrip("+~"))
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     return f"{first} (in the command line; `fedpriv run --help` shows the form)"
 
 
-def _unknown(key: str) -> str:
+def _unknown(override: str) -> str:
+    """No such key: what was meant, or what there is."""
+    key = override.partition("=")[0]
+    group, _, option = key.partition(".")
+    if group in GROUPS and option:
+        allowed = sorted(_options_of(group))
+        near = difflib.get_close_matches(option, allowed, n=1, cutoff=0.6)
+        hint = f"did you mean {group}.{near[0]}? " if near else ""
+        listed = ", ".join(allowed)
+        return f"{override}: no such option of the chosen {group}; {hint}options of {group}: {listed}"
     known = [k for k, _, _ in described()] + list(GROUPS) + ["dp", "agg"]
-    near = difflib.get_close_matches(key, known, n=3, cutoff=0.5)
-    if "." in key:
-        group = key.split(".")[0]
-        return f"{key}: no such key; `fedpriv run {group}=OPTION --cfg job` shows what {group} has"
+    near = difflib.get_close_matches(group, known, n=2, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else "`fedpriv run --help` lists all keys"
-    return f"{key}: no such key or group; {hint}"
+    return f"{override}: no such key or group; {hint}"
+
+
+def _options_of(group: str) -> set[str]:
+    """The keys of all options of a group."""
+    folder = files("fedpriv.conf").joinpath(group)
+    texts = [e.read_text() for e in folder.iterdir() if e.name.endswith(".yaml")]
+    return {k for text in texts for k in re.findall(r"^\s*(\w+):", text, re.MULTILINE)} - {"_target_", group}

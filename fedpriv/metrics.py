@@ -15,7 +15,7 @@ _BLOCK = 64  # clients whose personal networks are laid out at once
 
 @dataclass(frozen=True)
 class Evaluation:
-    """`local`: every client's network on its own test split; `whole`: on the whole test set, mean of clients."""
+    """`local`: each client's network on its own test split; `whole`: on all test data, mean of clients."""
 
     correct: np.ndarray  # [K] correct answers on the own split
     loss: np.ndarray  # [K] summed loss on the own split

@@ -23,7 +23,9 @@ def curves(recorder: Recorder, title: str, folder: Path) -> None:
     spent = [(int(r["round"]), float(r["epsilon_max"])) for r in recorder.rows if r["epsilon_max"] != "inf"]
     if spent:
         right = axes.twinx()
-        right.plot(*zip(*spent, strict=True), color="tab:gray", linestyle="--", label="epsilon spent (largest)")
+        right.plot(
+            *zip(*spent, strict=True), color="tab:gray", linestyle="--", label="epsilon spent (largest)"
+        )
         right.set(ylabel="epsilon", ylim=(0, None))
         handles = axes.get_legend_handles_labels()[0] + right.get_legend_handles_labels()[0]
     else:

@@ -21,7 +21,16 @@ CLIENTS = (
     "round", "client", "participated", "samples", "train_loss", "accuracy_local", "loss_local",
     "epsilon_spent", "epsilon_budget",
 )  # fmt: skip
-PACKAGES = ("fedpriv", "torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "numpy", "scikit-learn")
+PACKAGES = (
+    "fedpriv",
+    "torch",
+    "torchvision",
+    "opacus",
+    "dp-accounting",
+    "hydra-core",
+    "numpy",
+    "scikit-learn",
+)
 
 
 def _text(value: Any) -> str:
@@ -112,7 +121,7 @@ class Recorder:
             "best_is": "the best round on test data: optimistic, as the papers report it; last is not",
             "epsilon_spent": spent if np.isfinite(spent) else None,
             "epsilon_provable": provable if np.isfinite(provable) else None,
-            "emd": (self.column("emd_mean") or [None])[-1],
+            "emd": next(iter(reversed(self.column("emd_mean"))), None),
             "uplink_bytes": int(sum(self.column("uplink_bytes"))),
             "downlink_bytes": int(sum(self.column("downlink_bytes"))),
             "seconds": round(sum(self.column("seconds")), 3),
@@ -130,7 +139,12 @@ def git_revision() -> str | None:
     """The commit this code was run from, with a mark if it was changed since; None outside a checkout."""
     here = Path(__file__)
     commands = (
-        ["git", "ls-files", "--error-unmatch", here.name],  # an installed copy inside somebody's checkout fails
+        [
+            "git",
+            "ls-files",
+            "--error-unmatch",
+            here.name,
+        ],  # an installed copy inside somebody's checkout fails
         ["git", "rev-parse", "HEAD"],
         ["git", "status", "--porcelain", "--", "."],
     )

@@ -60,8 +60,8 @@ def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
     if stopped_early:
         eligible = int(trainer.ledger.eligible().sum())
         run.warnings.append(
-            f"training ended after {trainer.next_round} of {cfg.rounds} rounds: {eligible} clients can afford "
-            f"another, min_clients={cfg.min_clients}"
+            f"training ended after {trainer.next_round} of {cfg.rounds} rounds: {eligible} clients can "
+            f"afford another, min_clients={cfg.min_clients}"
         )
         errors.print(f"warning: {run.warnings[-1]}", soft_wrap=True)
     privacy = trainer.ledger.report(noise_seeded=trainer.noise.seeded)

@@ -31,10 +31,14 @@ class SweepReport(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         global failures
         files = Path(config.hydra.sweep.dir).glob(f"*/{STATUS}")
-        recent = sorted((f for f in files if f.stat().st_mtime >= self.began - 1), key=lambda f: f.stat().st_mtime)
+        recent = sorted(
+            (f for f in files if f.stat().st_mtime >= self.began - 1), key=lambda f: f.stat().st_mtime
+        )
         cells = [json.loads(f.read_text()) for f in recent]
         failures = sum(1 for c in cells if c["error"])
-        table = Table(title=f"sweep: {len(cells) - failures} of {len(cells)} cells done", title_justify="left")
+        table = Table(
+            title=f"sweep: {len(cells) - failures} of {len(cells)} cells done", title_justify="left"
+        )
         for column in ("cell", "local", "global", "epsilon", "seconds"):
             table.add_column(column, justify="left" if column == "cell" else "right")
         for cell in cells:

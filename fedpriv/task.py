@@ -17,25 +17,36 @@ from fedpriv.screen import console
 register()
 
 
+failure: BaseException | None = None  # of a single run: Hydra would wrap it in lines of its own
+
+
 @hydra.main(version_base="1.3", config_path="pkg://fedpriv.conf", config_name="config")
 def hydra_main(cfg: DictConfig) -> dict[str, Any] | None:
     """Run one experiment. In a sweep a failure is noted for the report instead of stopping the others."""
+    global failure
     from fedpriv.session import execute  # loads torch and Opacus: not for --help or a typo
 
     context = HydraConfig.get()
     folder = Path(context.runtime.output_dir)
     title = f"{context.job.override_dirname or 'defaults'}".replace(",", " ")
-    if context.mode != RunMode.MULTIRUN:
-        return execute(cfg, folder, title)
-    console.rule(f"cell {context.job.num}: {title}", align="left")
+    sweeping = context.mode == RunMode.MULTIRUN
+    if sweeping:
+        console.rule(f"cell {context.job.num}: {title}", align="left")
     try:
         summary = execute(cfg, folder, title)
-    except (Interrupted, KeyboardInterrupt):
-        raise
+    except (Interrupted, KeyboardInterrupt) as stop:
+        if sweeping:
+            raise  # Ctrl-C ends the whole sweep
+        failure = stop
+        return None
     except Exception as error:
+        if not sweeping:
+            failure = error
+            return None
         line = explain(error) or f"{type(error).__name__}: {error}"
         console.print(f"failed: {line}", soft_wrap=True)
         sweep.note(folder, title, line, None)
         return None
-    sweep.note(folder, title, None, summary)
+    if sweeping:
+        sweep.note(folder, title, None, summary)
     return summary

@@ -7,7 +7,6 @@ Rounds of the two are interleaved and the fastest of each is compared, so a busy
 
 import argparse
 import copy
-import os
 import resource
 import time
 import warnings
@@ -22,7 +21,7 @@ from torch import nn
 
 from fedpriv.datasets.base import Data
 from fedpriv.engine import batches
-from fedpriv.engine.fast import FastEngine
+from fedpriv.engine.fast import FastEngine, cores
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.noise import NoiseShape, NoiseSource
 from fedpriv.engine.work import Private, Samples, Work
@@ -124,15 +123,15 @@ def main() -> None:
     arguments = parser.parse_args()
     repeat = arguments.repeat
     warnings.filterwarnings("ignore")
-    cores = len(os.sched_getaffinity(0))
-    print(f"milliseconds per client and step, best of {repeat}, {cores} cores, torch {torch.__version__}")
+    count = cores()
+    print(f"milliseconds per client and step, best of {repeat}, {count} cores, torch {torch.__version__}")
     print(f"{'':32}{'opacus':>9}{'fast dp':>9}{'plain':>9}   {'opacus/dp':>10}{'goal':>6}{'dp/plain':>10}")
     for name, (build, clients, samples, batch, steps, few, short, goal) in CASES.items():
         if arguments.only not in name:
             continue
         case = Case(partial(build), clients, samples, batch, steps)
         runs = {
-            "opacus": case.opacus(few, short, cores),
+            "opacus": case.opacus(few, short, count),
             "dp": case.fast(private=True),
             "plain": case.fast(private=False),
         }

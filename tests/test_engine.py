@@ -135,18 +135,20 @@ def test_one_plain_round_equals_the_loop(name):
 
 @pytest.mark.parametrize("private", [True, False])
 def test_momentum_decay_correction_and_home_rate_equal_the_loop(private):
-    more = dict(
-        momentum=0.9,
-        weight_decay=0.01,
-        home_lr=0.3,
-        correction=lambda rows, here: 0.1 * rows + torch.arange(3.0, dtype=rows.dtype)[here, None],
-        after_step=lambda rows, here: rows.clamp_(-0.5, 0.5),
-    )
+    more = {
+        "momentum": 0.9,
+        "weight_decay": 0.01,
+        "home_lr": 0.3,
+        "correction": lambda rows, here: 0.1 * rows + torch.arange(3.0, dtype=rows.dtype)[here, None],
+        "after_step": lambda rows, here: rows.clamp_(-0.5, 0.5),
+    }
     (fast, _, _), (loop, _, _) = both("mlp", partial(round_of, private=private, **more))
     torch.testing.assert_close(fast, loop)
 
 
-@pytest.mark.parametrize("model", [partial(cnn.pfa_cnn, norm="batch"), partial(mlp.mlp, sizes=[8], norm="batch")])
+@pytest.mark.parametrize(
+    "model", [partial(cnn.pfa_cnn, norm="batch"), partial(mlp.mlp, sizes=[8], norm="batch")]
+)
 def test_batch_norm_equals_the_loop_with_ragged_batches(model, monkeypatch):
     monkeypatch.setitem(MODELS, "bn", (model, IMAGES))
     (fast, fast_stats, _), (loop, loop_stats, _) = both("bn", partial(round_of, private=False, batch=7))

@@ -25,6 +25,12 @@ _LIGHT = 16 << 20  # multiplications a step of all clients below which threads c
 _ACTIVATIONS = 1 << 30  # bytes of activations all workers together may hold
 _EVALUATION = 512  # samples a block when only predicting
 
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 AddNoise = Callable[[Tensor, Tensor, int], None]  # (target, scale of each row, step)
 
 
@@ -41,7 +47,7 @@ class FastEngine:
     ):
         self.layout, self.buffers, self.device = layout, buffers, torch.device(device)
         on_cpu = self.device.type == "cpu"
-        self.workers = (threads or len(os.sched_getaffinity(0))) if on_cpu else 1
+        self.workers = (threads or cores()) if on_cpu else 1
         if on_cpu:
             torch.set_num_threads(1)
         self._nets: SimpleQueue[StackedNet] = SimpleQueue()
@@ -192,9 +198,7 @@ class FastEngine:
         rows[:, shared:].sub_(step[:, shared:], alpha=lr if work.home_lr is None else work.home_lr)
 
     @torch.no_grad()
-    def predict(
-        self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples
-    ) -> tuple[Tensor, Tensor]:
+    def predict(self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples) -> tuple[Tensor, Tensor]:
         """Loss and correctness of each client's network on samples `index` [C, N]: two [C, N] tensors."""
         clients, count = index.shape
         loss = torch.zeros(clients, count, device=self.device, dtype=rows.dtype)
@@ -207,9 +211,9 @@ class FastEngine:
             weights, stats = self.layout.views(rows[a:b]), self.buffers.views(buffers[a:b])
             x, y = data.take(samples)
             logits = net.logits(weights, stats, x)
-            loss[a:b, left:right] = F.cross_entropy(
-                logits.flatten(0, 1), y.flatten(), reduction="none"
-            ).view(y.shape)
+            loss[a:b, left:right] = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(
+                y.shape
+            )
             correct[a:b, left:right] = logits.argmax(2) == y
 
         self._each(

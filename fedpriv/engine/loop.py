@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +30,7 @@ class LoopEngine:
         self.network = copy.deepcopy(network).to(self.device)
         for module in self.network.modules():
             if getattr(module, "inplace", False):
-                module.inplace = False  # backward hooks do not allow in-place activations
+                module.inplace = False  # type: ignore[assignment] # backward hooks do not allow in-place activations
 
     def _load(self, row: Tensor, buffers: Tensor) -> nn.Module:
         network = copy.deepcopy(self.network).to(row.dtype)
@@ -96,7 +97,7 @@ class LoopEngine:
             hooked = GradSampleModule(network, loss_reduction="sum", strict=False)
             loss = F.cross_entropy(hooked(x), y, reduction="sum")
             loss.backward()
-        named = dict(network.named_parameters())
+        named: dict[str, Any] = dict(network.named_parameters())
         grads = [named[e.name].grad_sample.reshape(len(x), -1) for e in self.layout.entries]
         result = torch.cat(grads, 1).detach()
         hooked.to_standard_module()

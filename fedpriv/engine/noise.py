@@ -17,7 +17,7 @@ _TILE = 1 << 16  # numbers a tile: small enough to be in cache still when it is 
 
 @dataclass(frozen=True)
 class NoiseShape:
-    """The radices of the tile counter: how many steps a round, rows a round and numbers a row there can be."""
+    """The radices of the tile counter: how many steps and rows a round, numbers a row there can be."""
 
     rounds: int
     steps: int
@@ -67,7 +67,7 @@ class NoiseSource:
             yield [self._seed(number * shape.columns + column) for column in range(shape.columns)]
 
     def add_(self, rows: Tensor, scale: Tensor, first_row: int, round_: int, step: int) -> None:
-        """rows[i] += scale[i] * z for fresh standard normals z; `first_row` is a multiple of rows_per_tile."""
+        """rows[i] += scale[i] * z, z standard normal; `first_row` is a multiple of rows_per_tile."""
         width, group = self.shape.width, self.shape.rows_per_tile
         generator = torch.Generator(device=rows.device)
         buffer = torch.empty(group * min(_TILE, width), dtype=rows.dtype, device=rows.device)

@@ -101,7 +101,9 @@ class _Matrix(Stacked):
     def square_norms(self, tape: tuple[Tensor, Tensor]) -> Tensor:
         a, g = tape
         if a.shape[2] == 1:
-            result = (torch.linalg.vector_norm(a, dim=(2, 3)) * torch.linalg.vector_norm(g, dim=(2, 3))).square()
+            result = (
+                torch.linalg.vector_norm(a, dim=(2, 3)) * torch.linalg.vector_norm(g, dim=(2, 3))
+            ).square()
         else:
             result = _gram_or_direct(a, g).view(a.shape[:2])
         if "bias" in self.names:

@@ -48,7 +48,6 @@ class StackedNet(Protocol):
         """A training pass on x [C, B, ...]; of client c the first sizes[c] samples are real (mask [C, B])."""
 
 
-
 def _convert(module: nn.Module) -> nn.Module:
     """Replace every layer with weights by its client-batched form; raise where one has none."""
     if type(module) in RULES:
@@ -56,7 +55,7 @@ def _convert(module: nn.Module) -> nn.Module:
     if any(True for _ in module.parameters(recurse=False)):
         raise NotImplementedError(f"{type(module).__name__} has no stacked rule")
     if getattr(module, "inplace", False):
-        module.inplace = False  # an in-place activation would overwrite a recorded output
+        module.inplace = False  # type: ignore[assignment] # an in-place activation would overwrite a recorded output
     for name, child in module.named_children():
         setattr(module, name, _convert(child))
     return module

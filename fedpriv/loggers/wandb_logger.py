@@ -169,7 +169,7 @@ def _table(path: Path) -> dict[str, Any]:
     import wandb
 
     frame = pd.read_csv(path, nrows=TABLE_ROWS)
-    data = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
+    data: Any = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
     table = wandb.Table(columns=[str(column) for column in frame], data=data, allow_mixed_types=True)
     with path.open(encoding="utf-8") as lines:
         rows = sum(1 for line in lines if line.strip()) - 1

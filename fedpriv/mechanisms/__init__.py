@@ -1,1 +1,1 @@
-"""DP variants (conf group dp_variant): clipping, noise, calibration to a budget, and the event each charges."""
+"""DP variants (conf group dp_variant): clipping, noise, calibration, and the event each charges."""

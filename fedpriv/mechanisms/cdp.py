@@ -85,7 +85,10 @@ class CDP(Mechanism):
         mended = None
         if self.bound == "adaptive":
             self.bit_noise = self._split(z)
-            details |= {"noise_multiplier_update": self.z_update, "noise_std_below_bound_count": self.bit_noise}
+            details |= {
+                "noise_multiplier_update": self.z_update,
+                "noise_std_below_bound_count": self.bit_noise,
+            }
         if self.bound == "median":
             flaws = (
                 "the clipping bound is the median of the clients' raw update norms, released without noise",
@@ -104,7 +107,7 @@ class CDP(Mechanism):
             flaws=flaws,
             if_mended=mended,
             not_covered=(
-                "a server that keeps the single clipped updates: it is trusted to release only their noisy sum",
+                "a server that keeps single updates: it is trusted to release only their noisy sum",
                 "personal layers, which stay at home and must not be released",
                 "samples within a client beyond what protecting the whole client gives",
                 TUNING,

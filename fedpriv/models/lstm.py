@@ -4,6 +4,8 @@ The cells are written out on nn.Linear, so per-sample gradients follow from the 
 recurrent matrix is one layer called once per word.
 """
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 
@@ -34,13 +36,13 @@ class Cell(nn.Module):
 
 
 class LSTM(nn.Module):
-    def __init__(self, vocabulary: int, classes: int, embedding: int, hidden: int, layers: int, squash: str):
+    def __init__(
+        self, vocabulary: int, classes: int, embedding: int, hidden: int, layers: int, squash: Activation
+    ):
         super().__init__()
         self.embed = nn.Embedding(vocabulary, embedding)
         widths = [embedding] + [hidden] * layers
-        self.cells = nn.Sequential(
-            *(Cell(a, b, squash) for a, b in zip(widths[:-1], widths[1:], strict=True))  # type: ignore[arg-type]
-        )
+        self.cells = nn.Sequential(*(Cell(a, b, squash) for a, b in itertools.pairwise(widths)))
         self.head = nn.Linear(hidden, classes)
 
     def forward(self, tokens: Tensor) -> Tensor:

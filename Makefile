@@ -1,0 +1,52 @@
+# Everything a newcomer runs. Each target works on a fresh machine with Python 3.10+, make and gcc.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-long lint format bench clean
+
+help:
+	@echo "make demo       install and run the built-in example (digits, 20 clients, LDP, epsilon 8)"
+	@echo "make test       install with the dev extra, lint, run the tests"
+	@echo "make test-long  the tests that take minutes"
+	@echo "make bench      speed against Opacus, as ratios"
+	@echo "make lint       ruff and mypy;  make format  rewrites the code's layout"
+	@echo "make clean      remove the environment and caches (results in outputs/ stay)"
+
+# The stamps remember which dependencies are installed; a changed pyproject.toml installs again.
+$(VENV)/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $(VENV)/.installed $@
+
+install: $(VENV)/.installed
+
+demo: $(VENV)/.installed
+	$(BIN)/fedpriv run
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint
+	$(BIN)/pytest -m "not long"
+
+test-long: $(VENV)/.installed-dev
+	$(BIN)/pytest -m long
+
+bench: $(VENV)/.installed
+	$(BIN)/python scripts/bench.py
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache
