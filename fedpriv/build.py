@@ -39,14 +39,14 @@ class Run:
         self.trainer, self.data, self.split, self.warnings = trainer, data, split, warnings
 
 
-def make(cfg: DictConfig, group: str, **injected: Any) -> Any:
-    """Instantiate a group's option with its values; of `injected`, only what it asks for."""
+def make(cfg: DictConfig, group: str, **facts: Any) -> Any:
+    """Instantiate a group's option with its values; of the facts, those it asks for."""
     node = OmegaConf.to_container(cfg[group], resolve=True)
     target = target_of(group, node)
-    wanted = inspect.signature(target).parameters
+    wanted = set(inspect.signature(target).parameters) & set(INJECTED.get(group, ()))
     assert isinstance(node, dict)
     options = {str(k): v for k, v in node.items() if k != "_target_"}
-    return target(**{k: v for k, v in injected.items() if k in wanted}, **options)
+    return target(**{k: v for k, v in facts.items() if k in wanted}, **options)
 
 
 def build(cfg: DictConfig, say: Callable[[str], None] = lambda _: None) -> Run:
@@ -68,7 +68,7 @@ def build(cfg: DictConfig, say: Callable[[str], None] = lambda _: None) -> Run:
     say("building the model")
     mechanism: Mechanism = make(cfg, "dp_variant")
     algorithm, aggregator, upload = (make(cfg, g) for g in ("algorithm", "aggregator", "upload"))
-    facts = dict(zip(INJECTED, (data.shape, data.classes, data.vocabulary), strict=True))
+    facts = {"shape": data.shape, "classes": data.classes, "vocabulary": data.vocabulary}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, "init"))
         network = Network(make(cfg, "transform", **facts), make(cfg, "model", **facts)).to(dtype)

@@ -24,12 +24,13 @@ MEANING = {
 
 
 def options(group: str) -> dict[str, str]:
-    """Name and first comment line of every option."""
+    """Name and description (the first comment that is not a Hydra directive) of every option."""
     found = {}
     for entry in files("fedpriv.conf").joinpath(group).iterdir():
         if entry.name.endswith(".yaml"):
-            first = entry.read_text().splitlines()[0]
-            found[entry.name[: -len(".yaml")]] = first.lstrip("# ")
+            lines = [line.lstrip("# ") for line in entry.read_text().splitlines()]
+            described = next(line for line in lines if not line.startswith("@package"))
+            found[entry.name[: -len(".yaml")]] = described
     return dict(sorted(found.items()))
 
 

@@ -23,17 +23,14 @@ GROUPS = (
     "dataset", "model", "partition", "transform", "algorithm", "dp_variant", "aggregator", "budget", "upload",
     "stage", "logger",
 )  # fmt: skip
-# What `build` passes to models and transforms besides their options.
-INJECTED = ("shape", "classes", "vocabulary")
+# What `build` tells models and transforms of the data, besides their options.
+INJECTED = {"model": ("shape", "classes", "vocabulary"), "transform": ("shape",)}
 # Where a run happens and how it is watched; none of it changes what is run.
 NOT_HASHED = ("data_dir", "device", "threads", "engine", "logger", "checkpoint", "resume")
 
 
 def _setting(default: Any, help: str, **limits: Any) -> Any:
-    metadata = {"help": help, **limits}
-    if isinstance(default, type):
-        return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata={"help": help, **limits})
 
 
 @dataclass
@@ -72,7 +69,7 @@ class Settings:
         "${oc.env:FEDPRIV_DATA,null}", "folder of the data sets; null: the user's cache folder"
     )
     resume: bool = _setting(True, "continue or reuse what the run folder holds; false: start anew")
-    checkpoint: CheckpointSettings = _setting(CheckpointSettings, "")
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
 
     dataset: Any = MISSING
     model: Any = MISSING
@@ -148,7 +145,7 @@ def check(cfg: DictConfig) -> None:
 
 def _check_limits(cfg: DictConfig, settings: type, prefix: str) -> None:
     for f in fields(settings):
-        if not f.metadata or f.default_factory is CheckpointSettings:
+        if "help" not in f.metadata:
             continue
         value, limit = cfg[f.name], f.metadata
         if value is None or isinstance(value, bool):
@@ -186,7 +183,9 @@ def _check_group(group: str, node: Any) -> None:
     signature = inspect.signature(target)
     hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     options = {
-        n: p for n, p in signature.parameters.items() if n not in INJECTED and p.kind is not p.VAR_KEYWORD
+        n: p
+        for n, p in signature.parameters.items()
+        if n not in INJECTED.get(group, ()) and p.kind is not p.VAR_KEYWORD
     }
     given = {k: v for k, v in node.items() if k != "_target_"}
     for key, value in given.items():

@@ -4,7 +4,12 @@ import difflib
 import re
 from importlib.resources import files
 
-from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    MissingConfigException,
+    OverrideParseException,
+)
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from fedpriv.config import GROUPS, described
@@ -21,6 +26,8 @@ def explain(error: BaseException) -> str | None:
         group, _, option = error.missing_cfg_file.partition("/")
         if error.options:
             return f"{group}={option}: no such option; choose one of {', '.join(sorted(error.options))}"
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: cannot be read ({str(error).splitlines()[0]}); quote brackets in the shell"
     if isinstance(error, HydraException | OmegaConfBaseException):
         return _from_text(error)
     return None

@@ -379,7 +379,6 @@ def test_prepare() -> None:
 @pytest.mark.parametrize("name", DATASETS)
 def test_configuration_matches_the_constructor(name: str) -> None:
     text = (CONF / f"{name}.yaml").read_text()
-    assert text.startswith("# ") and text.splitlines()[0].endswith(".")
     options = yaml.safe_load(text)
     options = options.get("dataset", options)  # a file that also sets top-level values nests its own
     kind = DATASETS[name]

@@ -62,7 +62,9 @@ class PRV(Accountant):
             if event.noise_multiplier == 0:
                 return float("inf")
             accountant.history.append((event.noise_multiplier, event.sampling_rate, event.steps * count))
-        return float(accountant.get_epsilon(delta=delta))
+        with np.errstate(divide="ignore"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Optimal order is the")  # of its starting guess
+            return float(accountant.get_epsilon(delta=delta))
 
 
 def create(name: Name) -> Accountant:

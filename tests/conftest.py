@@ -1,0 +1,57 @@
+"""Shared by all tests: a composed config, and the command line called in this process."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+
+from fedpriv import cli, sweep, task
+from fedpriv.config import register
+
+# A run of about a second: small model, few clients, few rounds.
+SMALL = ("model.sizes=[8]", "clients=4", "rounds=3", "batch_size=64", "threads=1")
+
+
+@pytest.fixture
+def config() -> Callable:
+    """Compose a config from overrides, short names included."""
+
+    def make(*overrides: str):
+        register()
+        GlobalHydra.instance().clear()
+        with initialize_config_module("fedpriv.conf", version_base="1.3"):
+            return compose("config", overrides=[cli.expand(o) for o in overrides])
+
+    return make
+
+
+@pytest.fixture
+def fedpriv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> Callable:
+    """Call the command line in an empty folder; gives exit code, output and error output."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> SimpleNamespace:
+        GlobalHydra.instance().clear()
+        sweep.failures, task.failure = 0, None
+        monkeypatch.setattr(sys, "argv", ["fedpriv"])
+        with pytest.raises(SystemExit) as stop:
+            cli.main(arguments)
+        out, err = capfd.readouterr()
+        return SimpleNamespace(code=stop.value.code, out=out, err=err)
+
+    return call
+
+
+@pytest.fixture
+def one_run(tmp_path: Path) -> Callable:
+    """The single run folder below the working folder."""
+
+    def find() -> Path:
+        (folder,) = [f for f in (tmp_path / "outputs" / "runs").iterdir() if f.is_dir()]
+        return folder
+
+    return find
