@@ -2,7 +2,9 @@
 
 import inspect
 import math
+import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from fedpriv.models.parts import Network
 from fedpriv.partitions.base import Split
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
-from fedpriv.rng import numpy_generator, seed_for
+from fedpriv.rng import Key, numpy_generator, seed_for
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
 from fedpriv.trainer import LocalSGD, Trainer
@@ -46,16 +48,23 @@ def make(cfg: DictConfig, group: str, **facts: Any) -> Any:
     wanted = set(inspect.signature(target).parameters) & set(INJECTED.get(group, ()))
     assert isinstance(node, dict)
     options = {str(k): v for k, v in node.items() if k != "_target_"}
-    return target(**{k: v for k, v in facts.items() if k in wanted}, **options)
+    try:
+        return target(**{k: v for k, v in facts.items() if k in wanted}, **options)
+    except UserError:
+        raise
+    except Exception as problem:  # such as a layer of width zero: whatever the part raises
+        given = ", ".join(f"{k}={v}" for k, v in options.items())
+        reason = f"{type(problem).__name__}: {problem}".splitlines()[0]
+        raise UserError(f"{group}: {target.__name__} cannot be made with {given} ({reason})") from problem
 
 
-def build(cfg: DictConfig, say: Callable[[str], None] = lambda _: None) -> Run:
+def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes) -> Run:
+    """Everything a run needs; `secret` gives the key where noise must not follow from the config."""
     check(cfg)
     device = _device(cfg.device)
     dtype = {"float32": torch.float32, "float64": torch.float64}[cfg.dtype]
     seed = cfg.seed
 
-    say("loading the data")
     data: Data = make(cfg, "dataset").load(Path(cfg.data_dir) if cfg.data_dir else default_data_dir())
     split: Split = make(cfg, "partition").split(
         data.y_train.numpy(),
@@ -65,7 +74,6 @@ def build(cfg: DictConfig, say: Callable[[str], None] = lambda _: None) -> Run:
         rng=numpy_generator(seed, "partition"),
     )
 
-    say("building the model")
     mechanism: Mechanism = make(cfg, "dp_variant")
     algorithm, aggregator, upload = (make(cfg, g) for g in ("algorithm", "aggregator", "upload"))
     facts = {"shape": data.shape, "classes": data.classes, "vocabulary": data.vocabulary}
@@ -79,7 +87,6 @@ def build(cfg: DictConfig, say: Callable[[str], None] = lambda _: None) -> Run:
 
     samples = torch.tensor([len(part) for part in split.train])
     steps = batches.local_steps(samples, cfg.batch_size, cfg.local_epochs, cfg.local_steps)
-    say("calibrating the noise")
     setting = Setting(
         clients=cfg.clients,
         rounds=cfg.rounds,
@@ -96,16 +103,17 @@ def build(cfg: DictConfig, say: Callable[[str], None] = lambda _: None) -> Run:
     )
     guarantee = mechanism.setup(setting)
     aggregator.setup(setting)
+    upload.setup(setting, aggregator)
+    guarantee = replace(guarantee, not_covered=guarantee.not_covered + aggregator.not_covered)
     _check_bounded(mechanism, aggregator, setting)
 
     store = ClientStore()
     start = layout.flatten(network).to(device)
     store.claim("home", start[layout.shared :].expand(cfg.clients, -1).clone())
     store.claim("statistics", statistics.flatten(network).to(device, dtype).expand(cfg.clients, -1).clone())
-    algorithm.setup(store, layout.shared)
-    noise_key = seed_for(seed, "noise") if cfg.noise_seed == "config" else None
+    algorithm.setup(setting, store)
+    key: Key = seed if cfg.noise_seed == "config" else secret()
     shape = NoiseShape(cfg.rounds, int(steps.max()), cfg.clients, layout.total)
-    noise = NoiseSource(shape, noise_key)
     engine = FastEngine if cfg.engine == FastEngine.name else LoopEngine
     trainer = Trainer(
         setting=setting,
@@ -119,7 +127,8 @@ def build(cfg: DictConfig, say: Callable[[str], None] = lambda _: None) -> Run:
         ledger=Ledger(guarantee, setting.budgets, cfg.delta, setting.accountant),
         store=store,
         sgd=LocalSGD(cfg.lr, getattr(network.transform, "lr", None), cfg.momentum, cfg.weight_decay),
-        noise=noise,
+        noise=NoiseSource(shape, key) if mechanism.per_sample else None,
+        key=key,
         theta=start[: layout.shared].clone(),
         seed=seed,
         evaluate_every=cfg.evaluate_every,
@@ -158,6 +167,8 @@ def _check_bounded(mechanism: Mechanism, aggregator: Aggregator, setting: Settin
         expected=setting.sample_rate * setting.clients,
         secret=mechanism.secret_sampling,
         samples=setting.samples,
+        steps=setting.steps,
+        lr=0.0,
         budgets=setting.budgets,
         noise=np.zeros(setting.clients),
         start=torch.zeros(0),

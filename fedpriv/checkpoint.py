@@ -13,6 +13,11 @@ from fedpriv.files import write_atomically
 NAME, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 
 
+def remove(folder: Path) -> None:
+    for name in (NAME, PREVIOUS):
+        (folder / name).unlink(missing_ok=True)
+
+
 def save(folder: Path, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(state, buffer)

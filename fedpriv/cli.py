@@ -44,8 +44,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.path.insert(0, os.getcwd())  # so that `aggregator._target_=mine.Trimmed` finds ./mine.py
     try:
         code = _dispatch(arguments)
-    except KeyboardInterrupt:
-        print("stopped at once; the last checkpoint is kept and the same command continues", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        at_once = "stopped at once; the last checkpoint is kept and the same command continues"
+        print(*(stop.args or [at_once]), file=sys.stderr)
         code = 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,6 +7,7 @@ the target's signature, so an option's type is written in one place: where it is
 import hashlib
 import inspect
 import json
+import math
 import types
 import typing
 from collections.abc import Callable
@@ -26,7 +27,7 @@ GROUPS = (
 # What `build` tells models and transforms of the data, besides their options.
 INJECTED = {"model": ("shape", "classes", "vocabulary"), "transform": ("shape",)}
 # Where a run happens and how it is watched; none of it changes what is run.
-NOT_HASHED = ("data_dir", "device", "threads", "engine", "logger", "checkpoint", "resume")
+NOT_HASHED = ("data_dir", "device", "threads", "logger", "checkpoint", "resume")
 
 
 def _setting(default: Any, help: str, **limits: Any) -> Any:
@@ -45,7 +46,9 @@ class Settings:
     sample_rate: float = _setting(1.0, "share of the clients in a round", above=0, most=1)
     local_epochs: int = _setting(1, "passes over a client's data a round", least=1)
     local_steps: int | None = _setting(None, "local steps a round, instead of local_epochs", least=1)
-    batch_size: int = _setting(64, "samples a step (under ldp: the expected number)", least=1)
+    batch_size: int = _setting(
+        64, "samples a step; under ldp the lot size, batches being drawn at rate 1 / steps a pass", least=1
+    )
     lr: float = _setting(0.1, "local learning rate", above=0)
     momentum: float = _setting(0.0, "local momentum", least=0, below=1)
     weight_decay: float = _setting(0.0, "local weight decay", least=0)
@@ -153,8 +156,8 @@ def _check_limits(cfg: DictConfig, settings: type, prefix: str) -> None:
         wrong = None
         if "choices" in limit and value not in limit["choices"]:
             wrong = f"choose one of {', '.join(limit['choices'])}"
-        elif not isinstance(value, str) and value != value:
-            wrong = "must be a number"
+        elif not isinstance(value, str) and not math.isfinite(value):
+            wrong = "must be a finite number"
         elif "least" in limit and value < limit["least"]:
             wrong = f"must be at least {limit['least']}"
         elif "above" in limit and value <= limit["above"]:

@@ -1,6 +1,7 @@
 """One line instead of a traceback, for the mistakes Hydra and OmegaConf find in a command line."""
 
 import difflib
+import errno
 import re
 from importlib.resources import files
 
@@ -15,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 from fedpriv.config import GROUPS, described
 from fedpriv.errors import UserError
 
+_FILES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOTDIR, errno.EEXIST)
 _KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 
 
@@ -26,6 +28,8 @@ def explain(error: BaseException) -> str | None:
         group, _, option = error.missing_cfg_file.partition("/")
         if error.options:
             return f"{group}={option}: no such option; choose one of {', '.join(sorted(error.options))}"
+    if isinstance(error, OSError) and error.errno in _FILES:
+        return f"{error.filename}: cannot be written ({error.strerror}); choose another hydra.run.dir"
     if isinstance(error, OverrideParseException):
         return f"{error.override}: cannot be read ({str(error).splitlines()[0]}); quote brackets in the shell"
     if isinstance(error, HydraException | OmegaConfBaseException):

@@ -15,9 +15,7 @@ def show(cfg: DictConfig) -> None:
     trainer = run.trainer
     setting, guarantee = trainer.setting, trainer.ledger.guarantee
     rounds = setting.rounds if trainer.mechanism.secret_sampling else setting.planned
-    report = trainer.ledger.report(
-        planned=np.full(setting.clients, rounds), noise_seeded=trainer.noise.seeded
-    )
+    report = trainer.ledger.report(planned=np.full(setting.clients, rounds), noise_seeded=trainer.seeded)
     console.print(privacy_line(report), soft_wrap=True)
     facts = {
         "unit": report["unit"],

@@ -52,7 +52,7 @@ def evaluate(engine, theta: Tensor, home: Tensor, statistics: Tensor, data: Samp
         loss, correct = engine.predict(theta[None], statistics[:1], everything[None], data)
         own_loss = torch.where(inside, loss[0][data.owned], 0).sum(1)
         own_correct = (correct[0][data.owned] & inside).sum(1)
-        whole = (float(correct.double().mean()), float(loss.double().mean()))
+        whole = (float(correct.cpu().double().mean()), float(loss.cpu().double().mean()))
         return Evaluation(own_correct.cpu().numpy(), own_loss.cpu().numpy(), count, *whole)
     own_loss, own_correct = torch.zeros(clients), torch.zeros(clients)
     accuracy = mean_loss = 0.0
@@ -63,8 +63,8 @@ def evaluate(engine, theta: Tensor, home: Tensor, statistics: Tensor, data: Samp
         own_loss[block] = torch.where(inside[block], loss, 0).sum(1).cpu().to(own_loss)
         own_correct[block] = (correct & inside[block]).sum(1).cpu().to(own_correct)
         loss, correct = engine.predict(rows, statistics[block], everything.expand(len(rows), -1), data)
-        accuracy += float(correct.double().mean(1).sum()) / clients
-        mean_loss += float(loss.double().mean(1).sum()) / clients
+        accuracy += float(correct.cpu().double().mean(1).sum()) / clients
+        mean_loss += float(loss.cpu().double().mean(1).sum()) / clients
     return Evaluation(own_correct.numpy(), own_loss.numpy(), count, accuracy, mean_loss)
 
 

@@ -15,9 +15,9 @@ def curves(recorder: Recorder, title: str, folder: Path) -> None:
     axes = figure.add_subplot()
     measured = [r for r in recorder.rows if r["accuracy_local"]]
     rounds = [int(r["round"]) for r in measured]
-    for view, colour in (("local", "tab:blue"), ("global", "tab:orange")):
+    for view, colour, width in (("local", "tab:blue", 4), ("global", "tab:orange", 1.5)):
         values = [float(r[f"accuracy_{view}"]) for r in measured]
-        axes.plot(rounds, values, color=colour, label=f"accuracy, {view}")
+        axes.plot(rounds, values, color=colour, linewidth=width, label=f"accuracy, {view}")
     axes.set(xlabel="round", ylabel="accuracy", ylim=(0, 1), title=title)
     axes.grid(alpha=0.3)
     spent = [(int(r["round"]), float(r["epsilon_max"])) for r in recorder.rows if r["epsilon_max"] != "inf"]

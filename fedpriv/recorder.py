@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import platform
 import subprocess
 from importlib.metadata import version
@@ -34,10 +35,15 @@ PACKAGES = (
 
 
 def _text(value: Any) -> str:
-    """A cell: six significant digits, nothing for what was not measured, inf for no bound."""
+    """A cell: six significant digits, nothing for what was not measured, inf for no bound or divergence."""
     if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
         return ""
     return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def _shown(loss: float) -> float:
+    """A loss that is not a number has diverged."""
+    return float("inf") if np.isnan(loss) else loss
 
 
 def _value(text: str) -> float | None:
@@ -58,8 +64,8 @@ class Recorder:
         path = self.folder / name
         if not path.exists():
             return []
-        with open(path, newline="") as file:
-            return [r for r in csv.DictReader(file) if all(v is not None for v in r.values())]
+        whole = path.read_text().rpartition("\n")[0]  # a kill may leave half a line at the end
+        return list(csv.DictReader(whole.splitlines()))
 
     def _write(self, name: str, columns: tuple[str, ...], rows: list[dict[str, str]]) -> None:
         lines = [",".join(columns), *(",".join(r[c] for c in columns) for r in rows)]
@@ -72,13 +78,13 @@ class Recorder:
     def add(self, result: RoundResult, trainer: Trainer) -> dict[str, float | None]:
         """Write one round; rounds count from 1. Returns the row as it stands in the file."""
         view, losses = result.evaluation, result.train_loss
-        trained = losses[np.isfinite(losses)]
+        trained = losses[~np.isnan(losses)]  # infinite ones stay: the mean shall show divergence
         values = (
             result.number + 1,
             view and view.accuracy_local,
             view and view.accuracy_whole,
-            view and view.loss_local,
-            view and view.loss_whole,
+            view and _shown(view.loss_local),
+            view and _shown(view.loss_whole),
             float(trained.mean()) if len(trained) else None,
             *result.emd,
             float(result.epsilon.max()),
@@ -103,6 +109,12 @@ class Recorder:
             [[str(result.number + 1), str(k), *map(_text, cells)] for k, cells in enumerate(columns)],
         )
         return {name: _value(text) for name, text in row.items()}
+
+    def sync(self) -> None:
+        """Make sure the rows are on the disk before a checkpoint says they are."""
+        for name in ("metrics.csv", "clients.csv"):
+            with open(self.folder / name, "rb") as file:
+                os.fsync(file.fileno())
 
     def column(self, name: str) -> list[float]:
         """A metric over the rounds where it was measured."""

@@ -1,10 +1,12 @@
 """One run from config to results: build, continue if there is something to continue, train, record."""
 
+import fcntl
 import json
+import secrets
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,59 +16,65 @@ from fedpriv import checkpoint, pictures
 from fedpriv.build import Run, build, make
 from fedpriv.config import config_hash
 from fedpriv.errors import Interrupted, UserError
+from fedpriv.files import write_atomically
 from fedpriv.partitions import picture
 from fedpriv.recorder import Recorder
 from fedpriv.screen import Watch, console, errors, result_table
+from fedpriv.trainer import Trainer
+
+IDENTITY, KEY = "identity.txt", "noise.key"
 
 
 def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
     """Run, continue or just show the run that `folder` holds; returns the summary."""
     folder.mkdir(parents=True, exist_ok=True)
-    identity = config_hash(cfg)
-    finished = _claim(folder, cfg, identity)
-    if finished:
-        console.print(f"already done; resume=false runs it again ({title})")
-        result_table(finished, json.loads((folder / "privacy.json").read_text()), folder)
-        return finished
-    with console.status("preparing") if console.is_terminal else _nothing():
-        run = build(cfg)
+    with _alone(folder):
+        finished = _claim(folder, cfg)
+        if finished:
+            console.print(f"already done; resume=false runs it again ({title})")
+            result_table(finished, json.loads((folder / "privacy.json").read_text()), folder)
+            return finished
+        with console.status("preparing") if console.is_terminal else nullcontext():
+            run = build(cfg, secret=lambda: _secret(folder))
+        for warning in run.warnings:
+            errors.print(f"warning: {warning}", soft_wrap=True)
+        write_atomically(folder / IDENTITY, config_hash(cfg).encode())
+        _continue(folder, run)
+        return _train(cfg, run, folder, title)
+
+
+def _train(cfg: DictConfig, run: Run, folder: Path, title: str) -> dict[str, Any]:
     trainer = run.trainer
-    for warning in run.warnings:
-        errors.print(f"warning: {warning}", soft_wrap=True)
-    _continue(folder, run)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True))
     picture.save(run.split, run.data.y_train.numpy(), run.data.y_test.numpy(), run.data.classes, folder)
     recorder = Recorder(folder, trainer.next_round)
     logger = make(cfg, "logger")
     logger.start(name=folder.name, config=_plain(cfg), folder=folder)
 
-    stopped_early = False
+    def save() -> None:
+        recorder.sync()
+        checkpoint.save(folder, {**trainer.state(), "device": trainer.setting.device.type})
+
     with _stop_request() as wanted, Watch(cfg.rounds, trainer.next_round) as watch:
-        while trainer.next_round < cfg.rounds:
-            if trainer.exhausted:
-                stopped_early = True
-                break
+        while trainer.next_round < cfg.rounds and not trainer.exhausted:
             row = recorder.add(trainer.round(), trainer)
             watch.show(row)
             logger.log(row)
             every, done = cfg.checkpoint.every, trainer.next_round
-            if wanted.is_set():
-                _save(folder, trainer, identity)
-                raise Interrupted(f"stopped after round {done} of {cfg.rounds}; the same command continues")
+            if wanted.is_set() and done < cfg.rounds:
+                save()
+                how = "the same command" if cfg.resume else "the same command without resume=false"
+                raise Interrupted(f"stopped after round {done} of {cfg.rounds}; {how} continues")
             if every and done % every == 0 and done < cfg.rounds:
-                _save(folder, trainer, identity)
-    _save(folder, trainer, identity)
+                save()
+    save()
 
-    if stopped_early:
-        eligible = int(trainer.ledger.eligible().sum())
-        run.warnings.append(
-            f"training ended after {trainer.next_round} of {cfg.rounds} rounds: {eligible} clients can "
-            f"afford another, min_clients={cfg.min_clients}"
-        )
-        errors.print(f"warning: {run.warnings[-1]}", soft_wrap=True)
-    privacy = trainer.ledger.report(noise_seeded=trainer.noise.seeded)
+    for remark in _remarks(trainer, cfg):
+        errors.print(f"warning: {remark}", soft_wrap=True)
+        run.warnings.append(remark)
+    privacy = trainer.ledger.report(noise_seeded=trainer.seeded)
     summary = recorder.summary(
-        trainer, config_hash=identity, parameters=trainer.setting.layout.shared, warnings=run.warnings
+        trainer, config_hash=config_hash(cfg), parameters=trainer.setting.layout.shared, warnings=run.warnings
     )
     recorder.json("privacy.json", privacy)
     pictures.curves(recorder, title, folder)
@@ -76,43 +84,82 @@ def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
     return summary
 
 
+def _remarks(trainer: Trainer, cfg: DictConfig) -> list[str]:
+    """What a finished run should not keep to itself."""
+    found = []
+    if trainer.next_round < cfg.rounds:
+        eligible = int(trainer.ledger.eligible().sum())
+        found.append(
+            f"training ended after {trainer.next_round} of {cfg.rounds} rounds: {eligible} clients can "
+            f"afford another, min_clients={cfg.min_clients}"
+        )
+    if not bool(trainer.theta.isfinite().all()):
+        found.append("the model diverged to values that are not numbers; lower lr")
+    return found
+
+
 def _plain(cfg: DictConfig) -> dict[str, Any]:
     content = OmegaConf.to_container(cfg, resolve=True)
     assert isinstance(content, dict)
     return {str(k): v for k, v in content.items()}
 
 
-def _claim(folder: Path, cfg: DictConfig, identity: str) -> dict[str, Any] | None:
+def _claim(folder: Path, cfg: DictConfig) -> dict[str, Any] | None:
     """Make sure the folder is for this run; the summary if it is finished already."""
-    marker, summary = folder / "identity.txt", folder / "summary.json"
+    marker, summary = folder / IDENTITY, folder / "summary.json"
     if not cfg.resume:
-        for name in ("summary.json", "metrics.csv", "clients.csv", checkpoint.NAME, checkpoint.PREVIOUS):
+        for name in (IDENTITY, KEY, "summary.json", "metrics.csv", "clients.csv"):
             (folder / name).unlink(missing_ok=True)
-    elif marker.exists() and marker.read_text().strip() != identity:
+        checkpoint.remove(folder)
+    elif marker.exists() and marker.read_text().strip() != config_hash(cfg):
         raise UserError(
             f"hydra.run.dir={folder} holds a run with another config; choose another folder, or resume=false "
             "to replace it"
         )
-    marker.write_text(identity + "\n")
     return json.loads(summary.read_text()) if summary.exists() else None
+
+
+def _secret(folder: Path) -> bytes:
+    """The run's key from the operating system, made once.
+
+    A continued run repeats the rounds after its checkpoint; with the same key it releases the same numbers
+    again, with another it would release the same data twice for one charge.
+    """
+    path = folder / KEY
+    if not path.exists():
+        path.touch(mode=0o600)
+        write_atomically(path, secrets.token_bytes(32))
+        path.chmod(0o600)
+    return path.read_bytes()
 
 
 def _continue(folder: Path, run: Run) -> None:
     state, problems = checkpoint.load(folder)
     for problem in problems:
         errors.print(f"warning: {problem}", soft_wrap=True)
-    if state is not None:
-        run.trainer.load(state)
-        console.print(f"continuing after round {run.trainer.next_round}")
-
-
-def _save(folder: Path, trainer: Any, identity: str) -> None:
-    checkpoint.save(folder, {**trainer.state(), "config_hash": identity})
+    if state is None:
+        return
+    here = run.trainer.setting.device.type
+    if state["device"] != here and not run.trainer.seeded:
+        raise UserError(
+            f"device={here}: this run began on {state['device']}, and other noise there would release its "
+            f"repeated rounds twice; use device={state['device']} or resume=false"
+        )
+    run.trainer.load(state)
+    console.print(f"continuing after round {run.trainer.next_round}")
 
 
 @contextmanager
-def _nothing() -> Iterator[None]:
-    yield
+def _alone(folder: Path) -> Iterator[None]:
+    """One process a folder."""
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{folder} is being written by another run of the same command; wait for it"
+            ) from None
+        yield
 
 
 @contextmanager

@@ -42,6 +42,8 @@ class Round:
     expected: float  # the public number of participants to normalise by
     secret: bool  # whether who takes part is itself hidden (Poisson), so that weights must be constants
     samples: np.ndarray  # [C]
+    steps: np.ndarray  # [C] local steps
+    lr: float  # local learning rate
     budgets: np.ndarray  # [C]
     noise: np.ndarray  # [C] noise multipliers
     start: Tensor  # [D] the model that was broadcast

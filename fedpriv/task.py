@@ -28,15 +28,17 @@ def hydra_main(cfg: DictConfig) -> dict[str, Any] | None:
 
     context = HydraConfig.get()
     folder = Path(context.runtime.output_dir)
-    title = f"{context.job.override_dirname or 'defaults'}".replace(",", " ")
+    chosen = (context.runtime.choices.get(g, "custom") for g in ("dataset", "model", "dp_variant", "aggregator"))
+    title = f"{', '.join(chosen)}: {cfg.clients} clients, epsilon {cfg.epsilon:g}"
+    cell = context.job.override_dirname.replace(",", " ") or "defaults"
     sweeping = context.mode == RunMode.MULTIRUN
     if sweeping:
-        console.rule(f"cell {context.job.num}: {title}", align="left")
+        console.rule(f"cell {context.job.num}: {cell}", align="left")
     try:
         summary = execute(cfg, folder, title)
     except (Interrupted, KeyboardInterrupt) as stop:
-        if sweeping:
-            raise  # Ctrl-C ends the whole sweep
+        if sweeping:  # ends the whole sweep, which an ordinary exception would not
+            raise KeyboardInterrupt(*stop.args) from stop
         failure = stop
         return None
     except Exception as error:
@@ -45,8 +47,8 @@ def hydra_main(cfg: DictConfig) -> dict[str, Any] | None:
             return None
         line = explain(error) or f"{type(error).__name__}: {error}"
         console.print(f"failed: {line}", soft_wrap=True)
-        sweep.note(folder, title, line, None)
+        sweep.note(folder, cell, line, None)
         return None
     if sweeping:
-        sweep.note(folder, title, None, summary)
+        sweep.note(folder, cell, None, summary)
     return summary

@@ -17,7 +17,7 @@ from fedpriv.engine.work import Samples, Work
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.metrics import Evaluation, earth_movers_distances, evaluate
 from fedpriv.privacy.ledger import Ledger
-from fedpriv.rng import generator, numpy_generator
+from fedpriv.rng import Key, generator, numpy_generator, seed_for
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
 from fedpriv.uploads.plain import Plain
@@ -59,15 +59,21 @@ class Trainer:
     ledger: Ledger
     store: ClientStore
     sgd: LocalSGD
-    noise: NoiseSource
+    noise: NoiseSource | None  # for DP-SGD inside local training
     theta: Tensor  # [D]
     seed: int
+    key: Key  # of noise and of sampling that amplifies: the seed, or bytes only this run knows
     evaluate_every: int = 1
     min_clients: int = 1
 
     def __post_init__(self) -> None:
         self.next_round = 0
         self.losses = np.full((self.setting.rounds, self.setting.clients), np.nan)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether noise and sampling follow from the config."""
+        return not isinstance(self.key, bytes)
 
     @property
     def exhausted(self) -> bool:
@@ -77,7 +83,7 @@ class Trainer:
     def round(self) -> RoundResult:
         began, number, setting = time.perf_counter(), self.next_round, self.setting
         clients, expected = self.mechanism.sample(
-            self.ledger.eligible(), numpy_generator(self.seed, "sampling", number)
+            self.ledger.eligible(), numpy_generator(self.key, "sampling", number)
         )
         round_ = Round(
             number=number,
@@ -85,12 +91,14 @@ class Trainer:
             expected=expected,
             secret=self.mechanism.secret_sampling,
             samples=setting.samples[clients],
+            steps=setting.steps[clients],
+            lr=self.sgd.lr,
             budgets=setting.budgets[clients],
             noise=self.ledger.guarantee.noise[clients],
             start=self.theta,
         )
-        server_noise = generator(self.noise.key, "server", number, device=setting.device)
-        client_noise = generator(self.noise.key, "clients", number, device=setting.device)
+        server_noise = generator(self.key, "server", number, device=setting.device)
+        client_noise = generator(self.key, "clients", number, device=setting.device)
 
         local = self._local_training(round_)
         messages = self.algorithm.message(local, round_, self.store)
@@ -101,7 +109,7 @@ class Trainer:
         aggregate = self.aggregator(received, round_)
         largest = self.aggregator.largest_weight(round_)
         update = self.mechanism.server(aggregate, round_, 1.0 if largest is None else largest, server_noise)
-        self.theta = self.algorithm.step(self.theta, update)
+        self.theta = self.algorithm.step(self.theta, update, round_)
 
         self.next_round += 1
         last = self.next_round == setting.rounds or self.exhausted
@@ -127,14 +135,15 @@ class Trainer:
         here = who.to(self.theta.device)
         rows = torch.cat([self.theta.expand(len(who), -1), self.store["home"][here]], 1)  # [C, P]
         statistics = self.store["statistics"][here]
-        plan = self.mechanism.plan(round_.clients, generator(self.seed, "batches", round_.number))
+        plan = self.mechanism.plan(round_.clients, generator(self.key, "batches", round_.number))
         work = Work(
             rows=rows,
             buffers=statistics,
             clients=who,
             plan=plan,
             round=round_.number,
-            lr=[self.sgd.lr] * plan.index.shape[1],
+            dropout_seed=seed_for(self.seed, "dropout", round_.number),
+            lr=self.algorithm.rates(round_, plan.index.shape[1]),
             home_lr=self.sgd.home_lr,
             momentum=self.sgd.momentum,
             weight_decay=self.sgd.weight_decay,
@@ -143,9 +152,7 @@ class Trainer:
             correction=self.algorithm.correction(round_, self.store),
             after_step=self.mechanism.after_step(self.theta),
         )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(generator(self.seed, "dropout", round_.number).initial_seed())
-            trained = self.engine.train(work, self.train)
+        trained = self.engine.train(work, self.train)
         self.store["home"][here] = rows[:, shared:]
         self.store["statistics"][here] = statistics
         self.losses[round_.number, round_.clients] = trained.loss.cpu().numpy()

@@ -69,6 +69,7 @@ class Case:
             clients=torch.arange(self.clients),
             plan=plan,
             round=0,
+            dropout_seed=0,
             lr=[0.05] * self.steps,
             private=Private(1.0, torch.ones(self.clients), float(self.batch)) if private else None,
             noise=NoiseSource(shape, 0) if private else None,

@@ -1,5 +1,6 @@
 """The fast engine means what the loop engine (Opacus, one client at a time) means, on every model."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedpriv.engine.loop import LoopEngine
 from fedpriv.engine.noise import NoiseShape, NoiseSource
 from fedpriv.engine.tape import GhostNet, VmapNet, stack
 from fedpriv.engine.work import Private, Samples, Work
+from fedpriv.errors import UserError
 from fedpriv.models import alexnet, cnn, linear, lstm, mlp, resnet
 from fedpriv.models.parts import Network
 
@@ -29,7 +31,7 @@ MODELS = {
     "cnn": (cnn.pfa_cnn, IMAGES),
     "cnn group": (partial(cnn.pfa_cnn, norm="group"), IMAGES),
     "cnn_two_layer": (cnn.two_layer_cnn, IMAGES),
-    "cnn_cifar": (partial(cnn.cifar_cnn, dropout=0.0, dense=16), RGB),
+    "cnn_cifar": (partial(cnn.cifar_cnn, dropout=0.3, dense=16), RGB),
     "vgg_small": (partial(cnn.vgg_small, widths=[4, 8], dense=12, activation="tanh"), RGB),
     "resnet18": (resnet.resnet18, (3, 8, 8)),
     "resnet18 imagenet stem": (partial(resnet.resnet18, stem="imagenet", norm="none"), (1, 16, 16)),
@@ -76,9 +78,10 @@ def round_of(layout, rows, buffers, samples, private=True, seed=1, batch=4, **mo
         clients=torch.arange(CLIENTS),
         plan=plan,
         round=1,
+        dropout_seed=5,
         lr=[0.1] * plan.index.shape[1],
         private=Private(0.7, torch.tensor([0.5, 1.0, 2.0]), 4.0) if private else None,
-        noise=NoiseSource(shape, seed=7) if private else None,
+        noise=NoiseSource(shape, 7) if private else None,
         **more,
     )
 
@@ -190,11 +193,13 @@ def test_a_layer_without_a_rule_falls_back_to_vmap_and_still_equals_the_loop(mon
     torch.testing.assert_close(work.rows, expected)
 
 
-def test_chunks_and_threads_do_not_change_a_number(monkeypatch):
+@pytest.mark.parametrize("name", ["mlp", "cnn_cifar"])
+def test_chunks_and_threads_do_not_change_a_number(monkeypatch, name):
     results = []
     for cache, threads in ((8 << 20, 1), (1, 1), (1, 3), (8 << 20, 3)):
         monkeypatch.setattr("fedpriv.engine.fast._CACHE", cache)
-        network, layout, stats, rows, buffers, samples = make("mlp")
+        monkeypatch.setattr("fedpriv.engine.fast._LIGHT", 0 if threads > 1 else 1 << 40)
+        network, layout, stats, rows, buffers, samples = make(name)
         work = round_of(layout, rows, buffers, samples)
         FastEngine(network, layout, stats, threads=threads).train(work, samples)
         results.append(work.rows)
@@ -219,6 +224,61 @@ def test_predictions_equal_the_loop():
     loop = LoopEngine(network, layout, stats).predict(rows, buffers, index, samples)
     torch.testing.assert_close(fast[0], loop[0])
     assert torch.equal(fast[1], loop[1])
+
+
+class Twice(nn.Module):
+    """One layer under two names, called three times; optionally an in-place function in between."""
+
+    def __init__(self, shape, classes, inplace=False):
+        super().__init__()
+        self.inside = nn.Linear(64, 64)
+        self.again = self.inside
+        self.head = nn.Linear(64, classes)
+        self.inplace = inplace
+
+    def forward(self, x):
+        h = torch.tanh(self.again(torch.tanh(self.inside(x.flatten(1)))))
+        return self.head(F.relu(self.inside(h), inplace=self.inplace))
+
+
+def test_a_layer_used_under_two_names_is_one_layer(monkeypatch):
+    monkeypatch.setitem(MODELS, "twice", (Twice, SMALL))
+    assert isinstance(stack(make("twice")[0]), GhostNet)
+    test_gradients_and_clipped_sums_equal_opacus("twice")
+
+
+def test_an_output_changed_in_place_is_refused_and_not_silently_wrong(monkeypatch):
+    monkeypatch.setitem(MODELS, "inplace", (partial(Twice, inplace=True), SMALL))
+    network, layout, stats, rows, buffers, samples = make("inplace")
+    with pytest.raises(UserError, match="in place"):
+        FastEngine(network, layout, stats).train(round_of(layout, rows, buffers, samples), samples)
+
+
+def test_tied_parameters_fall_back_to_vmap():
+    class Tied(Twice):
+        def __init__(self, shape, classes):
+            super().__init__(shape, classes)
+            self.again = nn.Linear(64, 64)
+            self.again.weight = self.inside.weight
+
+    assert isinstance(stack(Network(nn.Identity(), Tied(SMALL, CLASSES))), VmapNet)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
+@pytest.mark.parametrize("name", ["linear", "mlp vector"])
+def test_one_bad_sample_moves_a_private_step_no_further_than_any_other(monkeypatch, name, value):
+    """Clipping must hold for every record there can be: an overflowing one is left out."""
+    monkeypatch.setitem(MODELS, "mlp vector", (partial(mlp.mlp, sizes=[90], activation="relu"), (784,)))
+    network, layout, stats, rows, buffers, samples = make(name, double=False)
+    samples.x[int(samples.owned[0, 0])] = value
+    for engine in (FastEngine, LoopEngine):
+        work = round_of(layout, rows, buffers, samples)
+        work.plan.size[:], work.plan.index[:] = 1, 0  # only the first sample of each client, every step
+        quiet = replace(work, private=replace(work.private, noise_std=torch.zeros(3)))
+        engine(network, layout, stats).train(quiet, samples)
+        steps = work.plan.active[0].sum()
+        assert (work.rows[0] - rows[0]).norm() <= 0.1 * 0.7 / 4.0 * steps * (1 + 1e-3)
+        assert work.rows.isfinite().all()
 
 
 @pytest.mark.long

@@ -50,6 +50,8 @@ def round_of(facts: Setting, clients=None, secret=False) -> Round:
         expected=expected,
         secret=secret,
         samples=facts.samples[clients],
+        steps=facts.steps[clients],
+        lr=0.1,
         budgets=facts.budgets[clients],
         noise=np.ones(len(clients)),
         start=torch.zeros(DIMENSION),
@@ -155,6 +157,16 @@ def test_small_updates_pass_the_clip_unchanged_and_large_ones_keep_their_directi
     uploads = torch.tensor([[0.3, 0, 0, 0, 0, 0.4], [3.0, 0, 0, 0, 0, 4.0]])
     clipped = mechanism.client(uploads, round_of(facts), torch.Generator())
     torch.testing.assert_close(clipped, torch.tensor([[0.3, 0, 0, 0, 0, 0.4], [0.6, 0, 0, 0, 0, 0.8]]))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e38])
+def test_an_overflowing_update_is_bounded_too(value):
+    mechanism = CDP(clip_norm=1.0)
+    facts = setting(clients=2)
+    mechanism.setup(facts)
+    uploads = torch.full((2, DIMENSION), value)
+    clipped = mechanism.client(uploads, round_of(facts), torch.Generator())
+    assert clipped.isfinite().all() and (clipped.norm(dim=1) <= 1.0).all()
 
 
 def test_adaptive_bound_pays_for_its_bit_and_finds_the_quantile():

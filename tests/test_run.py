@@ -229,6 +229,39 @@ def test_a_folder_of_another_run_is_not_overwritten(fedpriv):
     assert refused.code == 2 and "holds a run with another config" in refused.err
 
 
+def test_a_secret_key_is_kept_so_that_a_continued_run_releases_nothing_twice(fedpriv, tmp_path, monkeypatch):
+    """Noise, batches and sampling follow the key: other runs differ, this one continued does not."""
+    secret = (*SMALL, "rounds=6", "sample_rate=0.5", "noise_seed=os", "checkpoint.every=2")
+    assert fedpriv("run", *secret, "hydra.run.dir=a").code == 0
+    assert fedpriv("run", *secret, "hydra.run.dir=b").code == 0
+    first, other = (rows(tmp_path / f, "clients.csv") for f in ("a", "b"))
+    assert [r["participated"] for r in first] != [r["participated"] for r in other]
+    assert (tmp_path / "a/noise.key").stat().st_mode & 0o777 == 0o600
+    assert json.loads((tmp_path / "a/privacy.json").read_text())["noise_seeded"] is False
+    whole = rows(tmp_path / "a")
+    (tmp_path / "a/summary.json").unlink()
+    (tmp_path / "a" / checkpoint.NAME).unlink()  # as if killed in round 6
+    done = fedpriv("run", *secret, "hydra.run.dir=a")
+    assert done.code == 0 and "continuing after round 4" in done.out
+    assert rows(tmp_path / "a") == whole
+    assert "not for a release" not in done.out
+
+
+def test_two_processes_do_not_share_a_folder(fedpriv, tmp_path):
+    process = start(tmp_path / "run")
+    wait_for_rounds(tmp_path / "run", 1, process)
+    refused = fedpriv("run", *SMALL, "rounds=150", "checkpoint.every=5", f"hydra.run.dir={tmp_path / 'run'}")
+    process.kill()
+    process.wait()
+    assert refused.code == 2 and "is being written by another run" in refused.err
+
+
+def test_divergence_is_shown(fedpriv, one_run):
+    done = fedpriv("run", *SMALL, "dp=none", "lr=1e30", "model.activation=relu")
+    assert done.code == 0 and "the model diverged" in done.err
+    assert rows(one_run())[-1]["loss_global"] == "inf"
+
+
 # -- sweeps
 
 
@@ -244,6 +277,22 @@ def test_a_sweep_takes_short_names_and_finds_finished_cells(fedpriv, tmp_path):
     assert fedpriv("run", "-m", *SMALL, "dp=none,ldp", "agg=mean,size").code == 0
     assert len(list((tmp_path / "outputs" / "runs").glob("*/summary.json"))) == 4
     assert fedpriv("run", *SMALL, "dp=none", "agg=size").out.count("already done") == 1
+
+
+def test_ctrl_c_ends_a_whole_sweep(tmp_path):
+    command = [sys.executable, "-m", "fedpriv", "run", "-m", *SMALL, "rounds=150", "seed=0,1"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    for _ in range(1200):
+        started = list((tmp_path / "outputs" / "runs").glob("*/metrics.csv"))
+        if started and len(started[0].read_text().splitlines()) > 3:
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "the same command continues" in err and "Traceback" not in err
+    assert len(list((tmp_path / "outputs" / "runs").glob("*/metrics.csv"))) == 1
 
 
 # -- refusals: one line, exit code 2, no traceback, nothing trained
@@ -264,6 +313,9 @@ def test_a_sweep_takes_short_names_and_finds_finished_cells(fedpriv, tmp_path):
         (["run", "model=lstm"], ["model=lstm", "dataset=imdb"]),
         (["run", "dataset=features"], ["dataset.path"]),
         (["run", "x=[1"], ["x=[1"]),
+        (["run", "model.sizes=[0]"], ["model", "sizes=[0]"]),
+        (["run", "hydra.run.dir=/proc/nowhere"], ["/proc/nowhere", "hydra.run.dir"]),
+        (["run", "rounds=100000000", "clients=1000", "local_steps=1000"], ["2^32", "rounds"]),
         (["privacy", "clients=0"], ["clients=0"]),
         (["list", "models"], ["models", "model"]),
         (["data", "fetch", "nist"], ["nist", "mnist"]),

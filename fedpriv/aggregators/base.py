@@ -9,6 +9,8 @@ from fedpriv.setting import Round, Setting
 
 
 class Aggregator:
+    not_covered: tuple[str, ...] = ()  # what it takes as public that a DP variant does not protect
+
     def setup(self, setting: Setting) -> None:
         self.setting = setting
 

@@ -12,6 +12,8 @@ from fedpriv.setting import Round
 
 
 class SizeWeighted(Aggregator):
+    not_covered = ("how many samples each client has, which the weights reveal",)
+
     def _constant_total(self, round_: Round) -> float:
         return float(self.setting.samples.sum()) * round_.expected / self.setting.clients
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpriv.setting import Round
+from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
 
 
@@ -22,8 +22,13 @@ class FedAvg:
         """Names of model parameters that never leave a client."""
         return set()
 
-    def setup(self, store: ClientStore, dimension: int) -> None:
-        """Claim per-client state in the store."""
+    def setup(self, setting: Setting, store: ClientStore) -> None:
+        """Learn the facts of the run and claim per-client state in the store."""
+        self.setting = setting
+
+    def rates(self, round_: Round, steps: int) -> list[float]:
+        """The learning rate of every local step."""
+        return [round_.lr] * steps
 
     def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, slice], Tensor] | None:
         """A term added to the shared gradient at each local step: (weights [c, D], rows) -> [c, D]."""
@@ -33,7 +38,7 @@ class FedAvg:
         """What a client wants the server to know, [C, D']: here how far it moved from the broadcast model."""
         return local - round_.start
 
-    def step(self, theta: Tensor, update: Tensor) -> Tensor:
+    def step(self, theta: Tensor, update: Tensor, round_: Round) -> Tensor:
         """The next global model."""
         if self.server_momentum:
             previous = torch.zeros_like(update) if self._velocity is None else self._velocity.to(update)

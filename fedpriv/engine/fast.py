@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedpriv.engine.dropout import step_seeds
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.tape import Cost, StackedNet, stack
 from fedpriv.engine.work import Samples, Trained, Work
@@ -88,10 +89,14 @@ class FastEngine:
             buffers = self.buffers.views(work.buffers[:1].clone())
             x, y = data.take(torch.zeros(1, 1, dtype=torch.int64, device=self.device))
             costs: list[Cost] = []
-            self._each(
-                [(torch.ones(1, 1, device=self.device, dtype=work.rows.dtype),)],
-                lambda net, mask: costs.append(net.tape(weights, buffers, x, y, mask, [1]).cost()),
-            )
+            mask = torch.ones(1, 1, device=self.device, dtype=work.rows.dtype)
+
+            def look(net: StackedNet) -> None:
+                for dropout in net.dropouts:
+                    dropout.seeds = [0]
+                costs.append(net.tape(weights, buffers, x, y, mask, [1]).cost())
+
+            self._each([()], look, together=False)
             self._cost = costs[0]
         return self._cost
 
@@ -133,6 +138,7 @@ class FastEngine:
         weights, buffers = self.layout.views(rows), self.buffers.views(work.buffers.data[first:stop])
         owned = data.owned[work.clients[first:stop].to(self.device)]  # [c, widest]
         counts = plan.size.T.tolist()  # [T][c]
+        who = work.clients[first:stop].tolist()
         sizes, active = plan.size.to(self.device), plan.active.to(self.device, rows.dtype)
         samples = owned.gather(1, plan.index.to(self.device).flatten(1)).view(plan.index.shape)  # [c, T, B]
         masks = torch.arange(plan.index.shape[2], device=self.device) < sizes[:, :, None]  # [c, T, B]
@@ -146,12 +152,20 @@ class FastEngine:
             if width:
                 batch, mask = samples[:, step, :width], masks[:, step, :width]  # [c, B]
                 x, y = data.take(batch)
+                for dropout in net.dropouts:
+                    dropout.seeds = step_seeds(work.dropout_seed, who, step)
                 with torch.enable_grad():
                     tape = net.tape(weights, buffers, x, y, mask, counts[step])
                 total += (tape.losses * mask).sum(1)
                 if work.private:
                     clip = work.private.clip_norm
                     norms = tape.square_norms().sqrt()
+                    sound = norms.isfinite()
+                    # Nothing bounds a sample whose gradient overflowed but leaving it out. Whether there is
+                    # one is only asked where asking is free; a device just does it.
+                    if self.device.type != "cpu" or not bool(sound.all()):
+                        tape.drop(~sound)
+                        norms = norms.masked_fill(~sound, torch.inf)
                     factor = mask * clip / norms.clamp(min=clip) / work.private.lot
                 else:
                     factor = mask / sizes[:, step, None].clamp(min=1)
@@ -172,7 +186,8 @@ class FastEngine:
             if work.after_step:
                 work.after_step(rows[:, : self.layout.shared], here)
         seen = sizes.sum(1)
-        loss[first:stop] = torch.where(seen > 0, total / seen.clamp(min=1), torch.nan)
+        mean = (total / seen.clamp(min=1)).nan_to_num(nan=torch.inf)
+        loss[first:stop] = torch.where(seen > 0, mean, torch.nan)
 
     def _general_step(
         self,

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 
+from fedpriv.engine.dropout import NamedDropout, name_dropouts, step_seeds
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.work import Samples, Trained, Work
 
@@ -28,12 +29,14 @@ class LoopEngine:
         if threads:
             torch.set_num_threads(threads)
         self.network = copy.deepcopy(network).to(self.device)
+        name_dropouts(self.network)
         for module in self.network.modules():
             if getattr(module, "inplace", False):
                 module.inplace = False  # type: ignore[assignment] # backward hooks do not allow in-place activations
 
     def _load(self, row: Tensor, buffers: Tensor) -> nn.Module:
         network = copy.deepcopy(self.network).to(row.dtype)
+        self.dropouts = [m for m in network.modules() if isinstance(m, NamedDropout)]
         self.layout.write(row, network)
         self.buffers.write(buffers, network)
         return network
@@ -55,6 +58,8 @@ class LoopEngine:
             samples = own[work.plan.index[position, step, :size].to(self.device)]
             x, y = data.take(samples)
             self.layout.write(row, network)
+            for dropout in self.dropouts:
+                dropout.seeds = step_seeds(work.dropout_seed, [int(work.clients[position])], step)
             if work.private:
                 gradient, loss = self._clipped_sum(network, x, y, work.private.clip_norm)
                 if work.noise:
@@ -87,6 +92,8 @@ class LoopEngine:
             return torch.zeros(self.layout.total, device=x.device, dtype=x.dtype), 0.0
         per_sample, loss = self.per_sample(network, x, y)
         norms = per_sample.norm(dim=1, keepdim=True)
+        per_sample = per_sample.masked_fill(~norms.isfinite(), 0)  # leaving it out is the only bound
+        norms = norms.nan_to_num(nan=0, posinf=0)
         return (per_sample * (clip / norms.clamp(min=clip))).sum(0), loss
 
     def per_sample(self, network: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, float]:

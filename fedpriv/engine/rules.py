@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-_LARGE = 1 << 16  # weights of a matrix from which on a temporary copy of its gradient costs more than calls
+LARGE = 1 << 16  # weights of a matrix from which on a temporary copy of its gradient costs more than calls
 RULES: dict[type[nn.Module], type["Stacked"]] = {}
 S = TypeVar("S", bound=type["Stacked"])
 
@@ -39,6 +38,7 @@ class Stacked(nn.Module):
         self.mask: Tensor | None = None  # [C, B], which samples are real
         self.sizes: list[int] | None = None  # the same as a count per client: real samples come first
         self.calls: list[tuple[Any, Tensor]] = []
+        self.versions: list[tuple[Tensor, int]] = []  # outputs and how often each had been changed by then
         self.recording = False
 
     def record(self, saved: Any, output: Tensor) -> Tensor:
@@ -47,6 +47,7 @@ class Stacked(nn.Module):
             if not output.requires_grad:
                 output.requires_grad_()
             self.calls.append((saved, output))
+            self.versions.append((output, output._version))
         return output
 
     @property
@@ -70,18 +71,24 @@ class Stacked(nn.Module):
         raise NotImplementedError
 
 
+def rounding(energy: Tensor) -> Tensor:
+    """How far a sum that may cancel can be off: added to a norm, so that it is never too small to clip by."""
+    return 4 * torch.finfo(energy.dtype).eps * energy
+
+
 def _gram_or_direct(a: Tensor, g: Tensor) -> Tensor:
     """||sum_t g_t a_t^T||_F^2 per sample for a [C, B, T, I], g [C, B, T, O], by the cheaper of two ways."""
     times, inputs, outputs = a.shape[2], a.shape[3], g.shape[3]
     a, g = a.flatten(0, 1), g.flatten(0, 1)
     if times * (inputs + outputs) <= inputs * outputs:
         squares = (torch.bmm(a, a.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))).sum((1, 2))
+        squares = squares + rounding(a.square().sum((1, 2)) * g.square().sum((1, 2)))
     else:
         squares = torch.bmm(g.transpose(1, 2), a).square().sum((1, 2))
     return squares.clamp(min=0)
 
 
-class _Matrix(Stacked):
+class Matrix(Stacked):
     """Shared by every layer whose weight acts as a matrix on (possibly many) positions of a sample."""
 
     def prepare(self, grads: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -120,7 +127,7 @@ class _Matrix(Stacked):
             targets["bias"].add_(scaled.sum(1), alpha=alpha)
 
     def add_matrix(self, target: Tensor, g: Tensor, a: Tensor, alpha: float) -> None:
-        if target[0].numel() > _LARGE:  # a product per client, straight into the weights, without padding
+        if target[0].numel() > LARGE:  # a product per client, straight into the weights, without padding
             assert self.sizes is not None
             positions = g.shape[1] // self.mask.shape[1]  # type: ignore[union-attr]
             for own, g_own, a_own, size in zip(target, g, a, self.sizes, strict=True):
@@ -130,11 +137,11 @@ class _Matrix(Stacked):
 
 
 @rule(nn.Linear)
-class StackedLinear(_Matrix):
+class StackedLinear(Matrix):
     def forward(self, x: Tensor) -> Tensor:
         weight = self.bound["weight"]  # [C, O, I]
         flat = x.reshape(len(weight), -1, x.shape[-1])  # [C, B*T, I]
-        if weight[0].numel() > _LARGE and self.sizes is not None and not x.requires_grad:
+        if weight[0].numel() > LARGE and self.sizes is not None and not x.requires_grad:
             out = self._ragged(flat, weight, flat.shape[1] // self.mask.shape[1])  # type: ignore[union-attr]
         elif "bias" in self.names:
             out = torch.baddbmm(self.bound["bias"][:, None, :], flat, weight.transpose(1, 2))
@@ -151,79 +158,6 @@ class StackedLinear(_Matrix):
         if "bias" in self.names:
             out += self.bound["bias"][:, None, :]
         return out
-
-
-class _Convolve(torch.autograd.Function):
-    """A convolution by C kernels as one batched product; the kernels themselves get no gradient here.
-
-    Columns and outputs keep the channel last, which makes both the gathering of patches and the scattering
-    of their gradients copies of contiguous runs.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, geometry: Any) -> Any:
-        clients = kernel.shape[0]
-        columns, height, width = _columns(x, geometry)  # [C*B, L, K]
-        flat = columns.reshape(clients, -1, columns.shape[-1])
-        if bias is None:
-            out = torch.bmm(flat, kernel.transpose(1, 2))
-        else:
-            out = torch.baddbmm(bias[:, None, :], flat, kernel.transpose(1, 2))  # [C, B*L, O]
-        ctx.save_for_backward(kernel)
-        ctx.geometry, ctx.shape, ctx.grid = geometry, x.shape, (height, width)
-        ctx.mark_non_differentiable(columns)
-        return out.view(x.shape[0], height, width, -1).permute(0, 3, 1, 2), columns
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:  # type: ignore[override]
-        (kernel,) = ctx.saved_tensors
-        (kh, kw), (sh, sw), (ph, pw), (dh, dw) = ctx.geometry
-        count, channels, rows, cols = ctx.shape
-        height, width = ctx.grid
-        flat = grad.permute(0, 2, 3, 1).reshape(kernel.shape[0], -1, kernel.shape[1])
-        pieces = torch.bmm(flat, kernel).view(count, height, width, kh, kw, channels)
-        image = grad.new_zeros(count, rows + 2 * ph, cols + 2 * pw, channels)
-        for i in range(kh):
-            for j in range(kw):
-                image[
-                    :, i * dh : i * dh + sh * height : sh, j * dw : j * dw + sw * width : sw
-                ] += pieces[:, :, :, i, j]  # fmt: skip
-        return image[:, ph : ph + rows, pw : pw + cols].permute(0, 3, 1, 2), None, None, None
-
-
-def _columns(x: Tensor, geometry: Any) -> tuple[Tensor, int, int]:
-    """Every patch of the images as a row, [C*B, L, kh*kw*channels], and the output's height and width."""
-    (kh, kw), (sh, sw), (ph, pw), (dh, dw) = geometry
-    if ph or pw:
-        x = F.pad(x, (pw, pw, ph, ph))
-    patches = x.unfold(2, dh * (kh - 1) + 1, sh).unfold(3, dw * (kw - 1) + 1, sw)[..., ::dh, ::dw]
-    height, width = patches.shape[2:4]
-    # One channel: (channel, kh, kw) and (kh, kw, channel) are the same numbers, but the first copies faster.
-    order = (0, 2, 3, 1, 4, 5) if x.shape[1] == 1 else (0, 2, 3, 4, 5, 1)
-    return patches.permute(order).reshape(x.shape[0], height * width, -1), height, width
-
-
-@rule(nn.Conv2d)
-class StackedConv2d(_Matrix):
-    def __init__(self, layer: nn.Conv2d):
-        super().__init__(layer)
-        if layer.groups != 1 or isinstance(layer.padding, str) or layer.padding_mode != "zeros":
-            raise NotImplementedError("grouped or string-padded convolutions have no stacked rule")
-        self.geometry = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
-
-    def forward(self, x: Tensor) -> Tensor:
-        weight = self.bound["weight"]  # [C, O, channels, kh, kw]
-        kernel = weight.permute(0, 1, 3, 4, 2).flatten(2)  # [C, O, K]
-        out, columns = _Convolve.apply(x, kernel, self.bound.get("bias"), self.geometry)
-        return self.record(columns, out)
-
-    def prepare(self, grads: list[Tensor]) -> tuple[Tensor, Tensor]:
-        return super().prepare([g.permute(0, 2, 3, 1).flatten(1, 2) for g in grads])
-
-    def add_matrix(self, target: Tensor, g: Tensor, a: Tensor, alpha: float) -> None:
-        total = torch.bmm(g.transpose(1, 2), a)  # [C, O, K]
-        outputs, channels, kh, kw = target.shape[1:]
-        target.add_(total.view(-1, outputs, kh, kw, channels).permute(0, 1, 4, 2, 3), alpha=alpha)
 
 
 @rule(nn.Embedding)
@@ -253,7 +187,8 @@ class StackedEmbedding(Stacked):
     def square_norms(self, tape: tuple[Tensor, Tensor]) -> Tensor:
         ids, g = tape
         same = (ids[..., :, None] == ids[..., None, :]).to(g.dtype)  # [C, B, T, T]
-        return (same * (g @ g.transpose(-1, -2))).sum((-1, -2)).clamp(min=0)
+        squares = (same * (g @ g.transpose(-1, -2))).sum((-1, -2)).clamp(min=0)
+        return squares + rounding(g.shape[2] * g.square().sum((-1, -2)))
 
     def add(
         self, tape: tuple[Tensor, Tensor], targets: dict[str, Tensor], coefficients: Tensor, alpha: float
@@ -262,78 +197,6 @@ class StackedEmbedding(Stacked):
         scaled = (g * (alpha * coefficients)[:, :, None, None]).flatten(1, 2)  # [C, B*T, E]
         place = ids.flatten(1)[..., None].expand_as(scaled)
         targets["weight"].scatter_add_(1, place, scaled)
-
-
-class _Affine(Stacked):
-    """x_hat * weight + bias with one number per channel; subclasses make x_hat."""
-
-    def scale(self, hat: Tensor) -> Tensor:
-        weight, bias = self.bound["weight"], self.bound["bias"]  # [C, channels]
-        shape = (len(weight), 1, weight.shape[1]) + (1,) * (hat.dim() - 2)
-        per_client = hat.view(len(weight), -1, *hat.shape[1:])
-        out = per_client * weight.view(shape) + bias.view(shape)
-        return self.record(hat.detach(), out.view(hat.shape))
-
-    def prepare(self, grads: list[Tensor]) -> tuple[Tensor, Tensor]:
-        weight = bias = torch.zeros(())
-        for (hat, _), g in zip(self.calls, grads, strict=True):
-            shape = (self.clients, -1, g.shape[1])
-            weight = weight + (hat * g).reshape(*g.shape[:2], -1).sum(2).view(shape)
-            bias = bias + g.reshape(*g.shape[:2], -1).sum(2).view(shape)
-        return weight, bias  # [C, B, channels]
-
-    def square_norms(self, tape: tuple[Tensor, Tensor]) -> Tensor:
-        return tape[0].square().sum(2) + tape[1].square().sum(2)
-
-    def add(
-        self, tape: tuple[Tensor, Tensor], targets: dict[str, Tensor], coefficients: Tensor, alpha: float
-    ) -> None:
-        for name, per_sample in zip(("weight", "bias"), tape, strict=True):
-            targets[name].add_((per_sample * coefficients[..., None]).sum(1), alpha=alpha)
-
-
-@rule(nn.GroupNorm)
-class StackedGroupNorm(_Affine):
-    def __init__(self, layer: nn.GroupNorm):
-        super().__init__(layer)
-        if not layer.affine:
-            raise NotImplementedError("a norm without weights needs no rule")
-        self.groups, self.eps = layer.num_groups, layer.eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.scale(F.group_norm(x.contiguous(), self.groups, eps=self.eps))
-
-
-@rule(nn.BatchNorm1d, nn.BatchNorm2d)
-class StackedBatchNorm(_Affine):
-    """Each client normalises over its own real samples; its running statistics never leave it."""
-
-    def __init__(self, layer: nn.BatchNorm1d | nn.BatchNorm2d):
-        super().__init__(layer)
-        if not (layer.affine and layer.track_running_stats and layer.momentum is not None):
-            raise NotImplementedError("only affine batch norm with running averages has a stacked rule")
-        self.eps, self.momentum = layer.eps, layer.momentum
-
-    def forward(self, x: Tensor) -> Tensor:
-        mean, var = self.bound["running_mean"], self.bound["running_var"]  # [C, channels]
-        clients, channels = mean.shape
-        per_client = x.reshape(clients, len(x) // clients, channels, -1)  # [C, B, channels, L]
-        if self.training:
-            assert self.mask is not None
-            mask = self.mask[:, :, None, None].to(x.dtype)
-            count = (self.mask.sum(1) * per_client.shape[3])[:, None].to(x.dtype)  # [C, 1]
-            safe = count.clamp(min=1)
-            batch_mean = (per_client * mask).sum((1, 3)) / safe
-            centred = (per_client - batch_mean[:, None, :, None]) * mask
-            batch_var = centred.square().sum((1, 3)) / safe
-            with torch.no_grad():
-                # A client without a sample in this step keeps its statistics; variance as torch has it.
-                rate = self.momentum * (count > 0)
-                mean.add_(rate * (batch_mean - mean))
-                var.add_(rate * (batch_var * count / (count - 1).clamp(min=1) - var))
-            mean, var = batch_mean, batch_var
-        hat = (per_client - mean[:, None, :, None]) * (var + self.eps).rsqrt()[:, None, :, None]
-        return self.scale(hat.reshape(x.shape))
 
 
 def stacked_layers(network: nn.Module) -> Iterator[tuple[str, Stacked]]:

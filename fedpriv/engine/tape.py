@@ -7,7 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedpriv.engine import convolution, norms  # noqa: F401  (they register their rules)
+from fedpriv.engine.dropout import NamedDropout, name_dropouts
 from fedpriv.engine.rules import RULES, Stacked, stacked_layers
+from fedpriv.errors import UserError
 
 
 class Cost(NamedTuple):
@@ -26,12 +29,17 @@ class Tape(Protocol):
     def square_norms(self) -> Tensor:
         """Squared gradient norm of every sample over all parameters, [C, B]."""
 
+    def drop(self, bad: Tensor) -> None:
+        """Forget the samples marked in [C, B], so that not even an infinite gradient is left of them."""
+
     def add(self, targets: dict[str, Tensor], coefficients: Tensor, alpha: float) -> None:
         """targets[name] += alpha * sum_b coefficients[:, b] * gradient_b, in place."""
 
 
 class StackedNet(Protocol):
     """C clients' networks; parameters and norm statistics come as named [C, ...] views."""
+
+    dropouts: list[NamedDropout]
 
     def logits(self, weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
         """Outputs [C, B, classes] for inputs [C, B, ...], in evaluation mode."""
@@ -48,16 +56,20 @@ class StackedNet(Protocol):
         """A training pass on x [C, B, ...]; of client c the first sizes[c] samples are real (mask [C, B])."""
 
 
-def _convert(module: nn.Module) -> nn.Module:
-    """Replace every layer with weights by its client-batched form; raise where one has none."""
+def _convert(module: nn.Module, done: dict[nn.Module, nn.Module]) -> nn.Module:
+    """Replace every layer with weights by its client-batched form, once; raise where one has none."""
+    if module in done:
+        return done[module]
     if type(module) in RULES:
-        return RULES[type(module)](module)
+        done[module] = RULES[type(module)](module)
+        return done[module]
     if any(True for _ in module.parameters(recurse=False)):
         raise NotImplementedError(f"{type(module).__name__} has no stacked rule")
     if getattr(module, "inplace", False):
         module.inplace = False  # type: ignore[assignment] # an in-place activation would overwrite a recorded output
     for name, child in module.named_children():
-        setattr(module, name, _convert(child))
+        setattr(module, name, _convert(child, done))
+    done[module] = module
     return module
 
 
@@ -65,7 +77,12 @@ class GhostNet:
     """Client-batched layers with ghost norms: one backward pass, for the layers' outputs only."""
 
     def __init__(self, network: nn.Module):
-        self.network = _convert(copy.deepcopy(network))
+        owned = [id(p) for module in network.modules() for p in module.parameters(recurse=False)]
+        if len(set(owned)) != len(owned):
+            raise NotImplementedError("two layers share a parameter")
+        copied = copy.deepcopy(network)
+        self.dropouts = name_dropouts(copied)
+        self.network = _convert(copied, {})
         self.layers: dict[str, Stacked] = dict(stacked_layers(self.network))
         self._bound: dict[str, Tensor] | None = None  # the views the layers hold now
 
@@ -84,7 +101,8 @@ class GhostNet:
             if fresh:
                 layer.bound = {n: weights[f"{prefix}.{n}"] for n in layer.names}
                 layer.bound |= {n: buffers[f"{prefix}.{n}"] for n in layer.buffer_names}
-            layer.mask, layer.sizes, layer.recording, layer.calls = mask, sizes, record, []
+            layer.mask, layer.sizes, layer.recording = mask, sizes, record
+            layer.calls, layer.versions = [], []
         self._bound = weights
 
     @torch.no_grad()
@@ -105,13 +123,18 @@ class GhostNet:
         outputs = self.network(x.flatten(0, 1))
         losses = F.cross_entropy(outputs, y.flatten(), reduction="none").view(y.shape)
         points = [z for layer in self.layers.values() for _, z in layer.calls]
+        if any(z._version != v for layer in self.layers.values() for z, v in layer.versions):
+            raise UserError(
+                "model: a layer's output is changed in place (such as F.relu(..., inplace=True)), which "
+                "hides its gradient; write it without inplace"
+            )
         grads = list(torch.autograd.grad((losses * mask).sum(), points))
         prepared: dict[str, Any] = {}
         with torch.no_grad():
             for name, layer in self.layers.items():
                 own, grads = grads[: len(layer.calls)], grads[len(layer.calls) :]
                 prepared[name] = layer.prepare(own)
-                layer.calls = []
+                layer.calls, layer.versions = [], []
         return GhostTape(self.layers, prepared, losses.detach())
 
 
@@ -123,6 +146,11 @@ class GhostTape:
         # Each kept input and gradient has about one more of its size in the autograd graph.
         floats = 2 * sum(t.numel() for kept in self.prepared.values() for t in kept)
         return Cost(floats, sum(layer.products(self.prepared[n]) for n, layer in self.layers.items()))
+
+    @torch.no_grad()
+    def drop(self, bad: Tensor) -> None:
+        for name, kept in self.prepared.items():
+            self.prepared[name] = tuple(t.masked_fill(_like(bad, t), 0) for t in kept)
 
     @torch.no_grad()
     def square_norms(self) -> Tensor:
@@ -143,6 +171,7 @@ class VmapNet:
 
     def __init__(self, network: nn.Module):
         self.network = copy.deepcopy(network)
+        self.dropouts: list[NamedDropout] = []  # vmap draws its own masks
         if any(b.is_floating_point() for b in self.network.buffers()):
             raise NotImplementedError("layers with running statistics need a stacked rule")
 
@@ -178,6 +207,9 @@ class VmapTape:
     def __init__(self, grads: dict[str, Tensor], losses: Tensor):
         self.grads, self.losses = grads, losses
 
+    def drop(self, bad: Tensor) -> None:
+        self.grads = {n: g.masked_fill(_like(bad, g), 0) for n, g in self.grads.items()}
+
     def cost(self) -> Cost:
         size = sum(g.numel() for g in self.grads.values())
         return Cost(size, size)
@@ -191,6 +223,10 @@ class VmapTape:
         for name, g in self.grads.items():
             total = torch.einsum("cb,cbp->cp", coefficients, g.flatten(2))
             targets[name].add_(total.view(targets[name].shape), alpha=alpha)
+
+
+def _like(mask: Tensor, other: Tensor) -> Tensor:
+    return mask.view(*mask.shape, *[1] * (other.dim() - mask.dim()))
 
 
 def stack(network: nn.Module) -> StackedNet:

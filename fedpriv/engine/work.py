@@ -68,6 +68,7 @@ class Work:
     clients: Tensor  # [C] client numbers, on the CPU
     plan: Plan
     round: int
+    dropout_seed: int
     lr: list[float]  # per local step
     home_lr: float | None = None  # for the parameters kept at home; None: as the shared ones
     momentum: float = 0.0
@@ -85,4 +86,4 @@ class Work:
 
 @dataclass(frozen=True)
 class Trained:
-    loss: Tensor  # [C] mean training loss over the samples seen; nan where a client saw none
+    loss: Tensor  # [C] mean training loss over the samples seen; nan: saw none; inf: diverged

@@ -109,6 +109,8 @@ class CDP(Mechanism):
             not_covered=(
                 "a server that keeps single updates: it is trusted to release only their noisy sum",
                 "personal layers, which stay at home and must not be released",
+                "how many clients there are, which the average is divided by",
+                "who took part in which round: clients.csv says so, amplification rests on its secrecy",
                 "samples within a client beyond what protecting the whole client gives",
                 TUNING,
                 DIAGNOSTICS,
@@ -149,6 +151,9 @@ class CDP(Mechanism):
         if self.bound == "median":
             return self._clip_at_medians(messages)
         norms = messages.norm(dim=1, keepdim=True)
+        # A client whose update overflowed cannot be scaled into the ball; nothing of it is sent.
+        messages = messages.masked_fill(~norms.isfinite(), 0)
+        norms = norms.nan_to_num(nan=0, posinf=0)
         clipped = messages * (self.threshold / norms.clamp(min=self.threshold))
         if self.bound == "adaptive":
             below = (norms <= self.threshold).to(messages.dtype) - 0.5
@@ -156,6 +161,11 @@ class CDP(Mechanism):
         return clipped
 
     def _clip_at_medians(self, messages: Tensor) -> Tensor:
+        if messages.shape[1] != self.setting.layout.shared:
+            raise UserError(
+                "dp_variant.bound=median clips the model's own tensors, but this algorithm sends more; use "
+                "bound=fixed or adaptive"
+            )
         clipped = messages.clone()
         self._bounds = []
         for entry in self.setting.layout.shared_entries:

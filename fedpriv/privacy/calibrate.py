@@ -5,7 +5,7 @@ from collections.abc import Callable
 from scipy.optimize import brentq
 
 from fedpriv.errors import UserError
-from fedpriv.privacy.accountants import Accountant
+from fedpriv.privacy.accountants import RDP, Accountant
 from fedpriv.privacy.events import Charge
 
 _LARGEST = 1e5  # noise multipliers above this are no longer a mechanism
@@ -21,7 +21,10 @@ def noise_multiplier(
 
     if count == 0:
         return 0.0
-    low = high = 1.0
+    start = 1.0
+    if not isinstance(accountant, RDP):  # a tighter accountant is slow, and hungry far from the answer
+        start = noise_multiplier(charge, epsilon=epsilon, delta=delta, count=count, accountant=RDP())
+    low = high = start
     while excess(high) > 0:
         low, high = high, 2 * high
         if high > _LARGEST:

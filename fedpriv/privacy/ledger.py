@@ -108,9 +108,9 @@ class Ledger:
 
 _GENERATOR = {
     True: "pseudo-random (Mersenne Twister on CPU), seeded from the config: whoever knows the seed can "
-    "remove the noise; use noise_seed=os for a release",
-    False: "pseudo-random (Mersenne Twister on CPU), keyed by the operating system; not a "
-    "cryptographically secure generator",
+    "remove the noise and knows who was sampled; use noise_seed=os for a release",
+    False: "pseudo-random (Mersenne Twister on CPU, its whole state set from a 128-bit key of the operating "
+    "system), and so is the sampling; not a cryptographically secure generator",
 }
 
 

@@ -4,10 +4,14 @@ from typing import Any
 
 from torch import Tensor
 
-from fedpriv.setting import Round
+from fedpriv.aggregators.base import Aggregator
+from fedpriv.setting import Round, Setting
 
 
 class Plain:
+    def setup(self, setting: Setting, aggregator: Aggregator) -> None:
+        """Learn the facts of the run, and what the server's aggregator keeps (a subspace, say)."""
+
     def encode(self, messages: Tensor, round_: Round) -> tuple[Any, int]:
         """What travels, from private messages [C, D'], and its size in bytes over all participants."""
         return messages, messages.numel() * 4

@@ -1,0 +1,44 @@
+"""The README tells the truth: its commands run, its table lists what there is, its example works."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fedpriv import catalogue
+from fedpriv.config import GROUPS
+from tests.test_datasets import write_mnist
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+COMMANDS = [
+    line.split("#")[0].split()
+    for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("fedpriv ")
+]
+# Added to every run, so that the form of the command is tested and not the patience of the reader.
+QUICK = ["rounds=1", "clients=4", "partition=classes", "local_steps=1", "batch_size=8", "epsilon=8"]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_commands_run(fedpriv, tmp_path, command):
+    write_mnist(tmp_path / "MNIST" / "raw")
+    for name, code in re.findall(r"Write `(\w+\.py)`.*?```python\n(.*?)```", README, re.DOTALL):
+        (tmp_path / name).write_text(code)
+    quick = [q for q in QUICK if q.split("=")[0] not in {c.split("=")[0] for c in command if "," in c}]
+    if "partition=dirichlet" in command:
+        quick.remove("partition=classes")
+    more = [*quick, f"data_dir={tmp_path}"] if command[1] in ("run", "privacy") else []
+    done = fedpriv(*command[1:], *more)
+    assert done.code == 0, done.err
+
+
+def test_there_are_commands_and_an_example():
+    assert len(COMMANDS) >= 8 and "class TrimmedMean" in README
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_table_lists_every_option(group):
+    (row,) = [line for line in README.splitlines() if re.match(rf"\| {group}\b", line)]
+    listed = re.sub(r"\(.*?\)", "", row.split("|")[3]).replace(" ", "").split(",")
+    assert sorted(listed) == sorted(catalogue.options(group))
