@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 from fedpriv.config import GROUPS, described
 from fedpriv.errors import UserError
 
-_FILES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOTDIR, errno.EEXIST)
+_FILES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOENT, errno.ENOTDIR, errno.EEXIST)
 _KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 
 

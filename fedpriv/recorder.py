@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import platform
+import resource
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -137,6 +138,7 @@ class Recorder:
             "uplink_bytes": int(sum(self.column("uplink_bytes"))),
             "downlink_bytes": int(sum(self.column("downlink_bytes"))),
             "seconds": round(sum(self.column("seconds")), 3),
+            "peak_memory_mb": round(_peak_memory()),
             "git_revision": git_revision(),
             "versions": {p: version(p) for p in PACKAGES} | {"python": platform.python_version()},
             **more,
@@ -145,6 +147,12 @@ class Recorder:
 
     def json(self, name: str, content: dict[str, Any]) -> None:
         write_atomically(self.folder / name, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def _peak_memory() -> float:
+    """The most memory this process has held, in MB."""
+    unit = 1 if platform.system() == "Darwin" else 1024  # bytes there, kilobytes elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 def git_revision() -> str | None:

@@ -28,7 +28,9 @@ def hydra_main(cfg: DictConfig) -> dict[str, Any] | None:
 
     context = HydraConfig.get()
     folder = Path(context.runtime.output_dir)
-    chosen = (context.runtime.choices.get(g, "custom") for g in ("dataset", "model", "dp_variant", "aggregator"))
+    chosen = (
+        context.runtime.choices.get(g, "custom") for g in ("dataset", "model", "dp_variant", "aggregator")
+    )
     title = f"{', '.join(chosen)}: {cfg.clients} clients, epsilon {cfg.epsilon:g}"
     cell = context.job.override_dirname.replace(",", " ") or "defaults"
     sweeping = context.mode == RunMode.MULTIRUN

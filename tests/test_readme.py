@@ -3,11 +3,12 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedpriv import catalogue
 from fedpriv.config import GROUPS
-from tests.test_datasets import write_mnist
+from tests.test_datasets import idx
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 COMMANDS = [
@@ -22,7 +23,11 @@ QUICK = ["rounds=1", "clients=4", "partition=classes", "local_steps=1", "batch_s
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_commands_run(fedpriv, tmp_path, command):
-    write_mnist(tmp_path / "MNIST" / "raw")
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    images = np.random.default_rng(0).integers(0, 256, (80, 28, 28)).astype(np.uint8)
+    for side in ("train", "t10k"):
+        for kind, array in (("images-idx3", images), ("labels-idx1", np.arange(80, dtype=np.uint8) % 10)):
+            (tmp_path / "MNIST" / "raw" / f"{side}-{kind}-ubyte").write_bytes(idx(array))
     for name, code in re.findall(r"Write `(\w+\.py)`.*?```python\n(.*?)```", README, re.DOTALL):
         (tmp_path / name).write_text(code)
     quick = [q for q in QUICK if q.split("=")[0] not in {c.split("=")[0] for c in command if "," in c}]

@@ -315,7 +315,7 @@ def test_ctrl_c_ends_a_whole_sweep(tmp_path):
         (["run", "x=[1"], ["x=[1"]),
         (["run", "model.sizes=[0]"], ["model", "sizes=[0]"]),
         (["run", "hydra.run.dir=/proc/nowhere"], ["/proc/nowhere", "hydra.run.dir"]),
-        (["run", "rounds=100000000", "clients=1000", "local_steps=1000"], ["2^32", "rounds"]),
+        (["run", "rounds=1000000", "local_steps=10000"], ["lower rounds"]),
         (["privacy", "clients=0"], ["clients=0"]),
         (["list", "models"], ["models", "model"]),
         (["data", "fetch", "nist"], ["nist", "mnist"]),
@@ -389,6 +389,24 @@ def test_an_aggregator_in_one_file_of_ones_own(fedpriv, tmp_path, one_run):
     assert done.code == 0, done.err
     refused = fedpriv("run", *SMALL, "dp=cdp", "aggregator._target_=trimmed.TrimmedMean")
     assert refused.code == 2 and "does not bound one client's weight" in refused.err
+
+
+def test_wandb_gets_the_same_values_and_failing_it_loses_nothing(fedpriv, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("fedpriv.loggers.wandb_logger.WandbLogger.start", lambda self, **k: seen.append(k))
+    monkeypatch.setattr("fedpriv.loggers.wandb_logger.WandbLogger.log", lambda self, row: seen.append(row))
+    monkeypatch.setattr(
+        "fedpriv.loggers.wandb_logger.WandbLogger.finish", lambda self, s, t: seen.append((s, t))
+    )
+    assert fedpriv("run", *SMALL, "logger=wandb", "hydra.run.dir=a").code == 0
+    begun, *logged, (summary, tables) = seen
+    assert begun["config"]["clients"] == 4 and [r["round"] for r in logged] == [1, 2, 3]
+    assert logged[-1]["accuracy_local"] == summary["accuracy_local_last"] and "clients" in tables
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert fedpriv("run", *SMALL, "logger=wandb", "hydra.run.dir=b").code == 0
+    assert rows(tmp_path / "a") == rows(tmp_path / "b")
 
 
 @pytest.mark.skipif(not os.environ.get("FEDPRIV_DATA"), reason="needs the real MNIST below FEDPRIV_DATA")

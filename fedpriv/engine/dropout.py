@@ -28,11 +28,11 @@ class NamedDropout(nn.Module):
 def name_dropouts(network: nn.Module) -> list[NamedDropout]:
     """Replace every nn.Dropout of a network in place; the replacements, in order."""
     found: list[NamedDropout] = []
-    for module in network.modules():
-        for name, child in module.named_children():
+    for module in list(network.modules()):
+        for name, child in module._modules.items():
             if isinstance(child, nn.Dropout):
                 found.append(NamedDropout(child.p, len(found)))
-                setattr(module, name, found[-1])
+                module._modules[name] = found[-1]
     return found
 
 

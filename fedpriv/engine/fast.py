@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fedpriv.engine.dropout import step_seeds
 from fedpriv.engine.layout import Layout
-from fedpriv.engine.tape import Cost, StackedNet, stack
+from fedpriv.engine.tape import Batch, Cost, StackedNet, stack
 from fedpriv.engine.work import Samples, Trained, Work
 
 _CACHE = 24 << 20  # bytes of weights a chunk may hold on a CPU
@@ -94,7 +94,7 @@ class FastEngine:
             def look(net: StackedNet) -> None:
                 for dropout in net.dropouts:
                     dropout.seeds = [0]
-                costs.append(net.tape(weights, buffers, x, y, mask, [1]).cost())
+                costs.append(net.tape(weights, buffers, Batch(x, y, mask, [1])).cost())
 
             self._each([()], look, together=False)
             self._cost = costs[0]
@@ -155,7 +155,7 @@ class FastEngine:
                 for dropout in net.dropouts:
                     dropout.seeds = step_seeds(work.dropout_seed, who, step)
                 with torch.enable_grad():
-                    tape = net.tape(weights, buffers, x, y, mask, counts[step])
+                    tape = net.tape(weights, buffers, Batch(x, y, mask, counts[step]))
                 total += (tape.losses * mask).sum(1)
                 if work.private:
                     clip = work.private.clip_norm

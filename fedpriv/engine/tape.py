@@ -12,6 +12,17 @@ from fedpriv.engine.dropout import NamedDropout, name_dropouts
 from fedpriv.engine.rules import RULES, Stacked, stacked_layers
 from fedpriv.errors import UserError
 
+Named = dict[str, Tensor]
+
+
+class Batch(NamedTuple):
+    """A step's samples; of client c the first sizes[c] are real, the rest is padding."""
+
+    x: Tensor  # [C, B, ...]
+    y: Tensor  # [C, B]
+    mask: Tensor  # [C, B], one where real
+    sizes: list[int]
+
 
 class Cost(NamedTuple):
     floats: int  # numbers kept alive
@@ -41,19 +52,11 @@ class StackedNet(Protocol):
 
     dropouts: list[NamedDropout]
 
-    def logits(self, weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+    def logits(self, weights: Named, buffers: Named, x: Tensor) -> Tensor:
         """Outputs [C, B, classes] for inputs [C, B, ...], in evaluation mode."""
 
-    def tape(
-        self,
-        weights: dict[str, Tensor],
-        buffers: dict[str, Tensor],
-        x: Tensor,
-        y: Tensor,
-        mask: Tensor,
-        sizes: list[int],
-    ) -> Tape:
-        """A training pass on x [C, B, ...]; of client c the first sizes[c] samples are real (mask [C, B])."""
+    def tape(self, weights: Named, buffers: Named, batch: Batch) -> Tape:
+        """A training pass, forward and backward."""
 
 
 def _convert(module: nn.Module, done: dict[nn.Module, nn.Module]) -> nn.Module:
@@ -66,9 +69,11 @@ def _convert(module: nn.Module, done: dict[nn.Module, nn.Module]) -> nn.Module:
     if any(True for _ in module.parameters(recurse=False)):
         raise NotImplementedError(f"{type(module).__name__} has no stacked rule")
     if getattr(module, "inplace", False):
-        module.inplace = False  # type: ignore[assignment] # an in-place activation would overwrite a recorded output
-    for name, child in module.named_children():
-        setattr(module, name, _convert(child, done))
+        # An in-place activation would overwrite a recorded output.
+        module.inplace = False  # type: ignore[assignment]
+    for name, child in module._modules.items():  # not named_children, which skips a second name
+        if child is not None:
+            module._modules[name] = _convert(child, done)
     done[module] = module
     return module
 
@@ -87,11 +92,7 @@ class GhostNet:
         self._bound: dict[str, Tensor] | None = None  # the views the layers hold now
 
     def _bind(
-        self,
-        weights: dict[str, Tensor],
-        buffers: dict[str, Tensor],
-        mask: Tensor | None = None,
-        sizes: list[int] | None = None,
+        self, weights: Named, buffers: Named, mask: Tensor | None = None, sizes: list[int] | None = None
     ) -> None:
         record = mask is not None
         if self.network.training != record:
@@ -106,19 +107,12 @@ class GhostNet:
         self._bound = weights
 
     @torch.no_grad()
-    def logits(self, weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+    def logits(self, weights: Named, buffers: Named, x: Tensor) -> Tensor:
         self._bind(weights, buffers)
         return self.network(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
-    def tape(
-        self,
-        weights: dict[str, Tensor],
-        buffers: dict[str, Tensor],
-        x: Tensor,
-        y: Tensor,
-        mask: Tensor,
-        sizes: list[int],
-    ) -> "GhostTape":
+    def tape(self, weights: Named, buffers: Named, batch: Batch) -> "GhostTape":
+        x, y, mask, sizes = batch
         self._bind(weights, buffers, mask, sizes)
         outputs = self.network(x.flatten(0, 1))
         losses = F.cross_entropy(outputs, y.flatten(), reduction="none").view(y.shape)
@@ -181,25 +175,17 @@ class VmapNet:
         return loss, loss.detach()
 
     @torch.no_grad()
-    def logits(self, weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+    def logits(self, weights: Named, buffers: Named, x: Tensor) -> Tensor:
         self.network.eval()
-        return torch.func.vmap(lambda w, batch: torch.func.functional_call(self.network, w, (batch,)))(
+        return torch.func.vmap(lambda w, inputs: torch.func.functional_call(self.network, w, (inputs,)))(
             weights, x
         )
 
-    def tape(
-        self,
-        weights: dict[str, Tensor],
-        buffers: dict[str, Tensor],
-        x: Tensor,
-        y: Tensor,
-        mask: Tensor,
-        sizes: list[int],
-    ) -> "VmapTape":
+    def tape(self, weights: Named, buffers: Named, batch: Batch) -> "VmapTape":
         self.network.train()
         one = torch.func.grad(self._loss, has_aux=True)
         per_client = torch.func.vmap(one, in_dims=(None, 0, 0), randomness="different")
-        grads, losses = torch.func.vmap(per_client, randomness="different")(weights, x, y)
+        grads, losses = torch.func.vmap(per_client, randomness="different")(weights, batch.x, batch.y)
         return VmapTape(grads, losses)
 
 

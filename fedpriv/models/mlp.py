@@ -4,6 +4,7 @@ from math import prod
 
 from torch import nn
 
+from fedpriv.errors import UserError
 from fedpriv.models.parts import Activation, Norm, activation_layer, norm_vector
 
 
@@ -16,6 +17,8 @@ def mlp(
     bias: bool = False,
     norm: Norm = "none",
 ) -> nn.Module:
+    if any(size < 1 for size in sizes or []):
+        raise UserError(f"model.sizes={sizes}: every layer needs at least one unit")
     layers: list[nn.Module] = [nn.Flatten()]
     width = prod(shape)
     for size in sizes if sizes is not None else [600, 100]:
