@@ -1,4 +1,4 @@
-# Everything a newcomer runs. Each target works on a fresh machine with Python 3.10+, make and gcc.
+# Everything a newcomer runs. Each target works on a fresh machine with Python 3.10+ and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

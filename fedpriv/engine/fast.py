@@ -54,7 +54,7 @@ class FastEngine:
         self._nets: SimpleQueue[StackedNet] = SimpleQueue()
         for _ in range(self.workers):
             self._nets.put(stack(network.to(self.device)))
-        # Saturated units give gradients below 1e-38; computing with those as they are is several times slower.
+        # Saturated units give gradients below 1e-38, with which a CPU computes several times slower.
         self._pool = ThreadPoolExecutor(self.workers, initializer=torch.set_flush_denormal, initargs=(True,))
         self._cost: Cost | None = None
 

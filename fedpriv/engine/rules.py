@@ -127,7 +127,9 @@ class Matrix(Stacked):
             targets["bias"].add_(scaled.sum(1), alpha=alpha)
 
     def add_matrix(self, target: Tensor, g: Tensor, a: Tensor, alpha: float) -> None:
-        if target[0].numel() > LARGE:  # a product per client, straight into the weights, without padding
+        if (
+            target.is_cpu and target[0].numel() > LARGE
+        ):  # a product per client, straight into the weights, without padding
             assert self.sizes is not None
             positions = g.shape[1] // self.mask.shape[1]  # type: ignore[union-attr]
             for own, g_own, a_own, size in zip(target, g, a, self.sizes, strict=True):
@@ -141,7 +143,7 @@ class StackedLinear(Matrix):
     def forward(self, x: Tensor) -> Tensor:
         weight = self.bound["weight"]  # [C, O, I]
         flat = x.reshape(len(weight), -1, x.shape[-1])  # [C, B*T, I]
-        if weight[0].numel() > LARGE and self.sizes is not None and not x.requires_grad:
+        if x.is_cpu and weight[0].numel() > LARGE and self.sizes is not None and not x.requires_grad:
             out = self._ragged(flat, weight, flat.shape[1] // self.mask.shape[1])  # type: ignore[union-attr]
         elif "bias" in self.names:
             out = torch.baddbmm(self.bound["bias"][:, None, :], flat, weight.transpose(1, 2))
