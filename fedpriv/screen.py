@@ -90,6 +90,6 @@ def result_table(summary: dict[str, Any], privacy: dict[str, Any], folder: objec
         table.add_row(text, *cells)
     console.print(table)
     size = summary["uplink_bytes"] / 1e6
-    console.print(f"privacy   {privacy_line(privacy)}")
+    console.print(f"privacy   {privacy_line(privacy)}", soft_wrap=True)
     console.print(f"cost      {summary['rounds']} rounds, {summary['seconds']:.1f} s, {size:,.1f} MB uplink")
     console.print(f"results   {folder}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""FedBN (Li et al. 2021): norm layers stay at home with scale, shift and statistics; FedGN: group norm instead.
+"""FedBN (Li et al. 2021): norm layers stay at home, scale, shift and statistics; FedGN: group norm instead.
 
 PrivateFL (section 6.1) combines both with its transform; batch norm cannot be clipped one sample at a time,
 so under local DP the group norm takes its place.
