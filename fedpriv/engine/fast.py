@@ -24,7 +24,7 @@ from fedpriv.engine.work import Samples, Trained, Work
 _CACHE = 24 << 20  # bytes of weights a chunk may hold on a CPU
 _LIGHT = 16 << 20  # multiplications a step of all clients below which threads cost more than they bring
 _ACTIVATIONS = 1 << 30  # bytes of activations all workers together may hold
-_EVALUATION = 512  # samples a block when only predicting
+_EVALUATION = 64 << 20  # bytes of activations a worker may hold when only predicting
 
 
 def cores() -> int:
@@ -223,7 +223,9 @@ class FastEngine:
         loss = torch.zeros(clients, count, device=self.device, dtype=rows.dtype)
         correct = torch.zeros(clients, count, device=self.device, dtype=torch.bool)
         together = max(1, min(_CACHE // (4 * self.layout.total), clients))
-        block = max(1, _EVALUATION // together)
+        floats = self._cost.floats if self._cost else _EVALUATION // 1024  # before any training: be careful
+        at_once = max(16, min(4096, _EVALUATION // (4 * floats)))
+        block = max(1, at_once // together)
 
         def run(net: StackedNet, a: int, b: int, left: int, right: int) -> None:
             samples = index[a:b, left:right]
