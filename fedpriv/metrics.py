@@ -59,10 +59,10 @@ def evaluate(engine, theta: Tensor, home: Tensor, statistics: Tensor, data: Samp
     for first in range(0, clients, _BLOCK):
         block = slice(first, min(first + _BLOCK, clients))
         rows = torch.cat([theta.expand(len(home[block]), -1), home[block]], 1)
-        loss, correct = engine.predict(rows, statistics[block], data.owned[block], data)
-        own_loss[block] = torch.where(inside[block], loss, 0).sum(1).cpu().to(own_loss)
-        own_correct[block] = (correct & inside[block]).sum(1).cpu().to(own_correct)
         loss, correct = engine.predict(rows, statistics[block], everything.expand(len(rows), -1), data)
+        mine, real = data.owned[block], inside[block]
+        own_loss[block] = torch.where(real, loss.gather(1, mine), 0).sum(1).cpu().to(own_loss)
+        own_correct[block] = (correct.gather(1, mine) & real).sum(1).cpu().to(own_correct)
         accuracy += float(correct.cpu().double().mean(1).sum()) / clients
         mean_loss += float(loss.cpu().double().mean(1).sum()) / clients
     return Evaluation(own_correct.numpy(), own_loss.numpy(), count, accuracy, mean_loss)

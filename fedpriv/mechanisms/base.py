@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedpriv.engine import batches
 from fedpriv.engine.work import Private
-from fedpriv.privacy.events import Charge, Unprotected
+from fedpriv.privacy.events import Unprotected
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.setting import Round, Setting
 
@@ -94,6 +94,3 @@ def group_charges(values: list[tuple]) -> tuple[np.ndarray, list[tuple]]:
 
 class NoPrivacy(Mechanism):
     """dp=none: plain federated learning (the papers' non-private baseline)."""
-
-
-__all__ = ["DIAGNOSTICS", "TUNING", "Charge", "Mechanism", "NoPrivacy", "group_charges"]

@@ -36,7 +36,7 @@ def noise_multiplier(
         low, high = low / 2, low
         if low < 1e-3:
             return high  # practically no noise is needed
-    sigma = float(brentq(excess, low, high, xtol=1e-3 * low, rtol=1e-3)) if low < high else high
+    sigma = float(brentq(excess, low, high, xtol=1e-3 * low, rtol=1e-3))
     while excess(sigma) > 0:
         sigma *= 1.0005
     assert accountant.epsilon(charge(sigma), count, delta) <= epsilon
