@@ -29,6 +29,7 @@ from fedpriv.partitions.base import Split
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.rng import Key, numpy_generator, seed_for
+from fedpriv.schedule import deal
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
 from fedpriv.trainer import LocalSGD, Trainer
@@ -87,6 +88,10 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes) ->
 
     samples = torch.tensor([len(part) for part in split.train])
     steps = batches.local_steps(samples, cfg.batch_size, cfg.local_epochs, cfg.local_steps)
+    schedule = None
+    if cfg.participations:
+        dealing = numpy_generator(seed, "schedule")
+        schedule = deal(cfg.clients, cfg.rounds, cfg.participations, cfg.sample_rate, dealing)
     setting = Setting(
         clients=cfg.clients,
         rounds=cfg.rounds,
@@ -100,10 +105,13 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes) ->
         delta=cfg.delta,
         accountant=accountants.create(cfg.accountant),
         device=device,
+        schedule=schedule,
     )
     guarantee = mechanism.setup(setting)
     aggregator.setup(setting)
     upload.setup(setting, aggregator)
+    algorithm.check(mechanism)
+    mechanism.check(aggregator, upload)
     guarantee = replace(guarantee, not_covered=guarantee.not_covered + aggregator.not_covered)
     _check_bounded(mechanism, aggregator, setting)
 
@@ -165,7 +173,7 @@ def _check_bounded(mechanism: Mechanism, aggregator: Aggregator, setting: Settin
         number=0,
         clients=everyone,
         expected=setting.sample_rate * setting.clients,
-        secret=mechanism.secret_sampling,
+        constant_weights=mechanism.constant_weights,
         samples=setting.samples,
         steps=setting.steps,
         lr=0.0,
@@ -191,7 +199,7 @@ def _warnings(trainer: Trainer) -> list[str]:
             f"delta={setting.delta:g} is not below 1/{size} (the {what}): a mechanism that publishes one "
             f"{unit} outright would meet it; choose a smaller delta"
         )
-    if setting.planned < setting.rounds and unit == "sample":
+    if setting.planned < setting.rounds and unit == "sample" and setting.schedule is None:
         found.append(
             f"noise is calibrated to {setting.planned} participations a client (sample_rate x rounds); "
             "a client drawn more often opts out when its budget is spent"

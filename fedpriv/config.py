@@ -44,6 +44,9 @@ class Settings:
     clients: int = _setting(20, "how many clients there are", least=1)
     rounds: int = _setting(60, "communication rounds", least=1)
     sample_rate: float = _setting(1.0, "share of the clients in a round", above=0, most=1)
+    participations: int | None = _setting(
+        None, "cross-device: rounds every client takes part in exactly; null: sampled at sample_rate", least=1
+    )
     local_epochs: int = _setting(1, "passes over a client's data a round", least=1)
     local_steps: int | None = _setting(None, "local steps a round, instead of local_epochs", least=1)
     batch_size: int = _setting(

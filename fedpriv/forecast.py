@@ -14,7 +14,7 @@ def show(cfg: DictConfig) -> None:
         errors.print(f"warning: {warning}", soft_wrap=True)
     trainer = run.trainer
     setting, guarantee = trainer.setting, trainer.ledger.guarantee
-    rounds = setting.rounds if trainer.mechanism.secret_sampling else setting.planned
+    rounds = trainer.mechanism.rounds_charged
     report = trainer.ledger.report(planned=np.full(setting.clients, rounds), noise_seeded=trainer.seeded)
     console.print(privacy_line(report), soft_wrap=True)
     facts = {

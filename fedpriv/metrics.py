@@ -1,5 +1,6 @@
 """Accuracy in both views, and how far apart the clients' training losses are (PrivateFL section 2.3)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 from fedpriv.engine.work import Samples
 
 EMD_CLIENTS = 200  # pairs grow with the square; more clients are thinned out evenly
+WHOLE_CLIENTS = 500  # more personal networks are thinned out evenly for the view on the whole test set
 _BLOCK = 64  # clients whose personal networks are laid out at once
 
 
@@ -42,29 +44,46 @@ class Evaluation:
         return np.where(self.count > 0, self.loss / np.maximum(1, self.count), np.nan)
 
 
-def evaluate(engine, theta: Tensor, home: Tensor, statistics: Tensor, data: Samples) -> Evaluation:
-    """Both views; without personal layers one pass over the test set answers for every client."""
-    count = data.size.numpy()
-    clients, everything = len(count), torch.arange(len(data.y), device=theta.device)
+def evaluate(
+    engine,
+    models: Callable[[Tensor], Tensor],
+    home: Tensor,
+    statistics: Tensor,
+    data: Samples,
+    personal: bool = False,
+) -> Evaluation:
+    """Both views; without personal layers one pass over the test set answers for every client.
+
+    `models` gives the shared weights clients start from, [c, D] for client numbers [c]; `personal` says that
+    these differ between clients. The whole test set is judged by at most WHOLE_CLIENTS personal networks.
+    """
+    count, device = data.size.numpy(), home.device
+    clients, everything = len(count), torch.arange(len(data.y), device=device)
     inside = torch.arange(data.owned.shape[1])[None, :] < data.size[:, None]  # [K, widest]
-    inside = inside.to(theta.device)
-    if home.shape[1] == 0 and statistics.shape[1] == 0:
-        loss, correct = engine.predict(theta[None], statistics[:1], everything[None], data)
+    inside = inside.to(device)
+    if not personal and home.shape[1] == 0 and statistics.shape[1] == 0:
+        theta = models(torch.zeros(1, dtype=torch.int64, device=device))
+        loss, correct = engine.predict(theta, statistics[:1], everything[None], data)
         own_loss = torch.where(inside, loss[0][data.owned], 0).sum(1)
         own_correct = (correct[0][data.owned] & inside).sum(1)
         whole = (float(correct.cpu().double().mean()), float(loss.cpu().double().mean()))
         return Evaluation(own_correct.cpu().numpy(), own_loss.cpu().numpy(), count, *whole)
+
+    def of(block: Tensor, index: Tensor, alike: bool) -> tuple[Tensor, Tensor]:
+        rows = torch.cat([models(block), home[block]], 1)
+        return engine.predict(rows, statistics[block], index, data, alike)
+
     own_loss, own_correct = torch.zeros(clients), torch.zeros(clients)
+    for block in torch.arange(clients, device=device).split(_BLOCK):
+        loss, correct = of(block, data.owned[block], False)
+        own_loss[block.cpu()] = torch.where(inside[block], loss, 0).sum(1).cpu().to(own_loss)
+        own_correct[block.cpu()] = (correct & inside[block]).sum(1).cpu().to(own_correct)
+    judges = torch.linspace(0, clients - 1, min(clients, WHOLE_CLIENTS), device=device).long()
     accuracy = mean_loss = 0.0
-    for first in range(0, clients, _BLOCK):
-        block = slice(first, min(first + _BLOCK, clients))
-        rows = torch.cat([theta.expand(len(home[block]), -1), home[block]], 1)
-        loss, correct = engine.predict(rows, statistics[block], everything.expand(len(rows), -1), data)
-        mine, real = data.owned[block], inside[block]
-        own_loss[block] = torch.where(real, loss.gather(1, mine), 0).sum(1).cpu().to(own_loss)
-        own_correct[block] = (correct.gather(1, mine) & real).sum(1).cpu().to(own_correct)
-        accuracy += float(correct.cpu().double().mean(1).sum()) / clients
-        mean_loss += float(loss.cpu().double().mean(1).sum()) / clients
+    for block in judges.split(_BLOCK):
+        loss, correct = of(block, everything.expand(len(block), -1), not personal)
+        accuracy += float(correct.cpu().double().mean(1).sum()) / len(judges)
+        mean_loss += float(loss.cpu().double().mean(1).sum()) / len(judges)
     return Evaluation(own_correct.numpy(), own_loss.numpy(), count, accuracy, mean_loss)
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import subprocess
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -54,11 +55,12 @@ def _value(text: str) -> float | None:
 class Recorder:
     """Appends a round at a time; a continued run first drops the rounds after its checkpoint."""
 
-    def __init__(self, folder: Path, keep_rounds: int):
+    def __init__(self, folder: Path, keep_rounds: int, diagnostics: Iterable[str] = ()):
         self.folder = folder
+        self.columns = (*METRICS, *diagnostics)
         self.rows = [r for r in self._read("metrics.csv") if int(r["round"]) <= keep_rounds]
         clients = [r for r in self._read("clients.csv") if int(r["round"]) <= keep_rounds]
-        self._write("metrics.csv", METRICS, self.rows)
+        self._write("metrics.csv", self.columns, self.rows)
         self._write("clients.csv", CLIENTS, clients)
 
     def _read(self, name: str) -> list[dict[str, str]]:
@@ -94,8 +96,9 @@ class Recorder:
             result.uplink,
             result.downlink,
             result.seconds,
+            *result.diagnostics.values(),
         )
-        row = dict(zip(METRICS, map(_text, values), strict=True))
+        row = dict(zip(self.columns, map(_text, values), strict=True))
         self.rows.append(row)
         self._append("metrics.csv", [list(row.values())])
         joined = np.isin(np.arange(trainer.setting.clients), result.clients)

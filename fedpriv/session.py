@@ -47,7 +47,7 @@ def _train(cfg: DictConfig, run: Run, folder: Path, title: str) -> dict[str, Any
     trainer = run.trainer
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True))
     picture.save(run.split, run.data.y_train.numpy(), run.data.y_test.numpy(), run.data.classes, folder)
-    recorder = Recorder(folder, trainer.next_round)
+    recorder = Recorder(folder, trainer.next_round, trainer.diagnostics())
     logger = make(cfg, "logger")
     logger.start(name=folder.name, config=_plain(cfg), folder=folder)
 

@@ -26,6 +26,7 @@ class Setting:
     delta: float
     accountant: Accountant
     device: torch.device
+    schedule: list[np.ndarray] | None = None  # the clients of every round where that is fixed beforehand
 
     @property
     def planned(self) -> int:
@@ -40,7 +41,7 @@ class Round:
     number: int
     clients: np.ndarray  # [C] client numbers in ascending order
     expected: float  # the public number of participants to normalise by
-    secret: bool  # whether who takes part is itself hidden (Poisson), so that weights must be constants
+    constant_weights: bool  # whether weights must not depend on who takes part
     samples: np.ndarray  # [C]
     steps: np.ndarray  # [C] local steps
     lr: float  # local learning rate

@@ -44,6 +44,7 @@ class RoundResult:
     uplink: int
     downlink: int
     seconds: float
+    diagnostics: dict[str, float]
 
 
 @dataclass
@@ -83,13 +84,13 @@ class Trainer:
     def round(self) -> RoundResult:
         began, number, setting = time.perf_counter(), self.next_round, self.setting
         clients, expected = self.mechanism.sample(
-            self.ledger.eligible(), numpy_generator(self.key, "sampling", number)
+            number, self.ledger.eligible(), numpy_generator(self.key, "sampling", number)
         )
         round_ = Round(
             number=number,
             clients=clients,
             expected=expected,
-            secret=self.mechanism.secret_sampling,
+            constant_weights=self.mechanism.constant_weights,
             samples=setting.samples[clients],
             steps=setting.steps[clients],
             lr=self.sgd.lr,
@@ -124,6 +125,7 @@ class Trainer:
             uplink=uplink,
             downlink=self.upload.downlink(round_),
             seconds=time.perf_counter() - began,
+            diagnostics=self.diagnostics(),
         )
 
     def _local_training(self, round_: Round) -> Tensor:
@@ -133,7 +135,8 @@ class Trainer:
         if not len(who):
             return self.theta.new_zeros(0, shared)
         here = who.to(self.theta.device)
-        rows = torch.cat([self.theta.expand(len(who), -1), self.store["home"][here]], 1)  # [C, P]
+        start = self.algorithm.start(self.theta, here, self.store)  # [C, D]
+        rows = torch.cat([start, self.store["home"][here]], 1)  # [C, P]
         statistics = self.store["statistics"][here]
         plan = self.mechanism.plan(round_.clients, generator(self.key, "batches", round_.number))
         work = Work(
@@ -144,7 +147,7 @@ class Trainer:
             round=round_.number,
             dropout_seed=seed_for(self.seed, "dropout", round_.number),
             lr=self.algorithm.rates(round_, plan.index.shape[1]),
-            home_lr=self.sgd.home_lr,
+            home_lr=self.algorithm.home_rate(self.sgd.home_lr, round_),
             momentum=self.sgd.momentum,
             weight_decay=self.sgd.weight_decay,
             private=self.mechanism.local(round_.clients),
@@ -159,7 +162,18 @@ class Trainer:
         return rows[:, :shared]
 
     def evaluate(self) -> Evaluation:
-        return evaluate(self.engine, self.theta, self.store["home"], self.store["statistics"], self.test)
+        return evaluate(
+            self.engine,
+            lambda clients: self.algorithm.start(self.theta, clients, self.store),
+            self.store["home"],
+            self.store["statistics"],
+            self.test,
+            self.algorithm.personal,
+        )
+
+    def diagnostics(self) -> dict[str, float]:
+        """What the parts remark on the round just done: not private, and the same names every round."""
+        return {**self.mechanism.diagnostics(), **self.upload.diagnostics()}
 
     # -- a checkpoint is exactly this
 

@@ -75,7 +75,7 @@ def test_short_names(given, meant):
         (["model.sizes=[a]"], ["model.sizes=", "whole number"]),
         (["model.bias=3"], ["model.bias=3", "true or false"]),
         (["+model.depth=3"], ["model.depth=3", "sizes, activation, bias, norm"]),
-        (["dp=cdp", "dp.bound=mean"], ["dp_variant.bound=mean", "fixed, adaptive, median"]),
+        (["dp=cdp", "dp.bound=mean"], ["dp_variant.bound=mean", "fixed, adaptive, paper"]),
         (["budget.use=mine"], ["budget.use=mine", "own, minimum, maximum"]),
         (["aggregator._target_=nowhere.Rule"], ["aggregator._target_=nowhere.Rule", "cannot be imported"]),
         (["+colour=red"], ["colour=red", "no such key"]),

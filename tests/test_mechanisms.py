@@ -48,7 +48,7 @@ def round_of(facts: Setting, clients=None, secret=False) -> Round:
         number=0,
         clients=clients,
         expected=expected,
-        secret=secret,
+        constant_weights=secret,
         samples=facts.samples[clients],
         steps=facts.steps[clients],
         lr=0.1,
@@ -118,7 +118,7 @@ def test_cdp_samples_clients_by_poisson_and_charges_everyone():
     facts = setting(clients=2000, rate=0.3)
     mechanism = CDP()
     mechanism.setup(facts)
-    clients, expected = mechanism.sample(np.ones(2000, dtype=bool), np.random.default_rng(0))
+    clients, expected = mechanism.sample(0, np.ones(2000, dtype=bool), np.random.default_rng(0))
     assert expected == 600 and abs(len(clients) - 600) < 5 * math.sqrt(2000 * 0.3 * 0.7)
     assert len(mechanism.charged(clients)) == 2000
 
@@ -197,7 +197,7 @@ def test_adaptive_bound_pays_for_its_bit_and_finds_the_quantile():
 def test_the_papers_median_bound_is_marked_as_not_private():
     """NOTES section 1: stated 8 over 150 rounds is about 16.6 with three tensors, before the median."""
     facts = setting(rounds=150, tensors=3)
-    mechanism = CDP(bound="median")
+    mechanism = CDP(bound="paper")
     guarantee = mechanism.setup(facts)
     assert guarantee.provable is None and epsilon_of(guarantee, facts, 150, "provable") == math.inf
     assert epsilon_of(guarantee, facts, 150) == pytest.approx(8, rel=0.01)
@@ -226,7 +226,7 @@ def test_step_clip_keeps_the_local_model_in_the_ball():
         lambda: CDP(clip_norm=0),
         lambda: LDP(clip_norm=-1),
         lambda: CDP(quantile=1.0),
-        lambda: CDP(bound="median", clip="step"),
+        lambda: CDP(bound="paper", clip="step"),
         lambda: CDP(bound="adaptive", quantile_noise=0.01).setup(setting()),
         lambda: CDP().setup(setting(epsilon=[1, 2, 3, 4, 5])),
     ],
@@ -256,9 +256,9 @@ def test_a_fixed_number_of_eligible_clients_is_drawn():
     mechanism = NoPrivacy()
     mechanism.setup(setting(clients=10, rate=0.3))
     eligible = np.arange(10) >= 6
-    clients, expected = mechanism.sample(eligible, np.random.default_rng(0))
+    clients, expected = mechanism.sample(0, eligible, np.random.default_rng(0))
     assert len(clients) == 3 == expected and set(clients) <= {6, 7, 8, 9}
-    clients, expected = mechanism.sample(np.arange(10) == 2, np.random.default_rng(0))
+    clients, expected = mechanism.sample(0, np.arange(10) == 2, np.random.default_rng(0))
     assert clients.tolist() == [2] and expected == 1
 
 
@@ -273,5 +273,5 @@ def test_means_by_hand():
     two = size(uploads[:2], round_of(facts, [0, 1]))
     assert float(two) == pytest.approx((10 * 1 + 20 * 2) / 30)
     hidden = SimpleNamespace(**{**vars(round_of(setting(clients=3, samples=[10, 20, 70], rate=0.5), [0, 1]))})
-    hidden.secret, hidden.expected = True, 1.5  # half of three clients, whoever they are: total 50
+    hidden.constant_weights, hidden.expected = True, 1.5  # half of three clients, whoever they are: total 50
     assert float(size(uploads[:2], hidden)) == pytest.approx((10 * 1 + 20 * 2) / 50)

@@ -67,7 +67,7 @@ def test_both_views_by_hand(personal):
         home[1] = torch.tensor([0.0, 0.0, 9.0])
     theta = layout.flatten(network)[: layout.shared]
     engine = FastEngine(network, layout, stats, threads=1)
-    result = evaluate(engine, theta, home, torch.zeros(3, 0), samples)
+    result = evaluate(engine, lambda who: theta.expand(len(who), -1), home, torch.zeros(3, 0), samples)
     assert result.correct.tolist() == [3, 2, 0] and result.count.tolist() == [3, 2, 0]
     assert result.accuracy_local == 1.0
     assert result.accuracy_whole == pytest.approx((1 + 1 / 3 + 1) / 3 if personal else 1.0)

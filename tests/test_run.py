@@ -85,7 +85,7 @@ def test_the_loop_engine_tells_the_same_story(fedpriv, tmp_path):
         ("dp=none", "model.norm=batch"),
         ("dp=cdp", "sample_rate=0.5"),
         ("dp=cdp", "dp.bound=adaptive"),
-        ("dp=cdp", "dp.bound=median", "agg=mean"),
+        ("dp=cdp", "dp.bound=paper", "agg=mean"),
         ("dp=cdp", "dp.clip=step", "agg=size"),
         ("agg=size", "partition=dirichlet", "partition.alpha=1"),
         ("local_steps=3",),
@@ -350,7 +350,7 @@ def test_privacy_forecasts_what_the_run_then_spends(fedpriv, one_run):
     privacy = json.loads((one_run() / "privacy.json").read_text())
     sigma = privacy["clients"]["noise_multiplier"]
     assert f"{max(sigma):.4g}" in forecast.out
-    median = fedpriv("privacy", *SMALL, "dp=cdp", "dp.bound=median")
+    median = fedpriv("privacy", *SMALL, "dp=cdp", "dp.bound=paper")
     assert "nothing is provable" in median.out and "flaw" in median.out
     assert "no differential privacy" in fedpriv("privacy", *SMALL, "dp=none").out
 

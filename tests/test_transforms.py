@@ -7,10 +7,15 @@ import pytest
 import torch
 
 from fedpriv.build import build
+from fedpriv.datasets.base import Data
+from fedpriv.engine.fast import FastEngine
+from fedpriv.engine.fold import Fold
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.tape import GhostNet, stack
+from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError
 from fedpriv.models.mlp import mlp
+from fedpriv.models.parts import Network
 from fedpriv.transforms.conv import convolution
 from fedpriv.transforms.elementwise import elementwise
 from tests import test_engine as engine
@@ -91,3 +96,25 @@ def test_under_dp_sgd_one_clip_covers_model_and_transform(config):
 def test_what_does_not_fit_is_refused(wrong):
     with pytest.raises(UserError):
         wrong()
+
+
+@pytest.mark.parametrize("alpha", ["fixed", "channel", "pixel"])
+@pytest.mark.parametrize("beta", ["fixed", "channel", "pixel"])
+@pytest.mark.parametrize("sizes", [[], [7]])
+def test_the_first_layer_computed_once_for_everyone_gives_the_same_answers(alpha, beta, sizes):
+    """W (alpha x + beta) = alpha (W x) + W beta, in double precision; alpha per pixel goes the long way."""
+    torch.manual_seed(0)
+    transform = elementwise(SHAPE, alpha=alpha, beta=beta, alpha_init=0.7, beta_init=-0.3)
+    network = Network(transform, mlp(SHAPE, 3, sizes=sizes, bias=True)).double()
+    home = [f"transform.{n}" for n, _ in transform.named_parameters()]
+    layout, statistics = Layout.of_parameters(network, home), Layout.of_statistics(network)
+    fast = FastEngine(network, layout, statistics, threads=1)
+    assert (Fold.of(stack(network), layout) is None) == (alpha == "pixel")
+    rows = layout.flatten(network).double().repeat(4, 1)
+    rows[:, layout.shared :] += torch.randn(4, layout.total - layout.shared)
+    x, y = torch.randn(9, *SHAPE).double(), torch.arange(9) % 3
+    data = Samples.of(Data("x", x, y, x, y, 3), "test", [range(9)] * 4, "cpu", torch.float64)
+    everything = torch.arange(9).expand(4, -1)
+    plain = fast.predict(rows, torch.zeros(4, 0), everything, data)
+    folded = fast.predict(rows, torch.zeros(4, 0), everything, data, alike=True)
+    torch.testing.assert_close(folded, plain)

@@ -18,7 +18,7 @@ class SizeWeighted(Aggregator):
         return float(self.setting.samples.sum()) * round_.expected / self.setting.clients
 
     def weights(self, round_: Round) -> Tensor:
-        total = self._constant_total(round_) if round_.secret else float(round_.samples.sum())
+        total = self._constant_total(round_) if round_.constant_weights else float(round_.samples.sum())
         return torch.as_tensor(round_.samples / total, dtype=torch.float32)
 
     def largest_weight(self, round_: Round) -> float:

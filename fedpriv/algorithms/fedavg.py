@@ -9,11 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedpriv.mechanisms.base import Mechanism
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
 
 
 class FedAvg:
+    personal = False  # whether clients start from models of their own
+
     def __init__(self, *, server_lr: float = 1.0, server_momentum: float = 0.0):
         self.server_lr, self.server_momentum = server_lr, server_momentum
         self._velocity: Tensor | None = None
@@ -22,13 +25,24 @@ class FedAvg:
         """Names of model parameters that never leave a client."""
         return set()
 
+    def check(self, mechanism: Mechanism) -> None:
+        """Refuse a DP variant this algorithm has no guarantee or no meaning with, and say why."""
+
     def setup(self, setting: Setting, store: ClientStore) -> None:
         """Learn the facts of the run and claim per-client state in the store."""
         self.setting = setting
 
+    def start(self, theta: Tensor, clients: Tensor, store: ClientStore) -> Tensor:
+        """The shared weights each client trains and is judged from, [C, D]."""
+        return theta.expand(len(clients), -1)
+
     def rates(self, round_: Round, steps: int) -> list[float]:
         """The learning rate of every local step."""
         return [round_.lr] * steps
+
+    def home_rate(self, own: float | None, round_: Round) -> float | None:
+        """The learning rate of what stays at home, given its own option; None: as the shared weights."""
+        return own
 
     def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, slice], Tensor] | None:
         """A term added to the shared gradient at each local step: (weights [c, D], rows) -> [c, D]."""

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedpriv.engine.dropout import step_seeds
+from fedpriv.engine.fold import Fold
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.tape import Batch, Cost, StackedNet, stack
 from fedpriv.engine.work import Samples, Trained, Work
@@ -25,6 +26,7 @@ _CACHE = 24 << 20  # bytes of weights a chunk may hold on a CPU
 _LIGHT = 16 << 20  # multiplications a step of all clients below which threads cost more than they bring
 _ACTIVATIONS = 1 << 30  # bytes of activations all workers together may hold
 _EVALUATION = 64 << 20  # bytes of activations a worker may hold when only predicting
+_TOGETHER = 32  # clients that share one product of the first layer when predicting
 
 
 def cores() -> int:
@@ -53,7 +55,9 @@ class FastEngine:
             torch.set_num_threads(1)
         self._nets: SimpleQueue[StackedNet] = SimpleQueue()
         for _ in range(self.workers):
-            self._nets.put(stack(network.to(self.device)))
+            net = stack(network.to(self.device))
+            self._nets.put(net)
+        self._folds = Fold.of(net, layout) is not None
         # Saturated units give gradients below 1e-38, with which a CPU computes several times slower.
         self._pool = ThreadPoolExecutor(self.workers, initializer=torch.set_flush_denormal, initargs=(True,))
         self._cost: Cost | None = None
@@ -217,21 +221,33 @@ class FastEngine:
         rows[:, shared:].sub_(step[:, shared:], alpha=lr if work.home_lr is None else work.home_lr)
 
     @torch.no_grad()
-    def predict(self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples) -> tuple[Tensor, Tensor]:
-        """Loss and correctness of each client's network on samples `index` [C, N]: two [C, N] tensors."""
+    def predict(
+        self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples, alike: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Loss and correctness of each client's network on samples `index` [C, N]: two [C, N] tensors.
+
+        `alike` says that the clients share the samples and all weights that are not kept at home.
+        """
         clients, count = index.shape
         loss = torch.zeros(clients, count, device=self.device, dtype=rows.dtype)
         correct = torch.zeros(clients, count, device=self.device, dtype=torch.bool)
-        together = max(1, min(_CACHE // (4 * self.layout.total), clients))
+        fitting = _TOGETHER if alike and self._folds else _CACHE // (4 * self.layout.total)
+        together = max(1, min(fitting, clients))
         floats = self._cost.floats if self._cost else _EVALUATION // 1024  # before any training: be careful
         at_once = max(16, min(4096, _EVALUATION // (4 * floats)))
         block = max(1, at_once // together)
 
         def run(net: StackedNet, a: int, b: int, left: int, right: int) -> None:
-            samples = index[a:b, left:right]
             weights, stats = self.layout.views(rows[a:b]), self.buffers.views(buffers[a:b])
-            x, y = data.take(samples)
-            logits = net.logits(weights, stats, x)
+            if alike:
+                x, y = data.take(index[0, left:right])
+                y = y.expand(b - a, -1)
+            else:
+                x, y = data.take(index[a:b, left:right])
+            if alike and (fold := Fold.of(net, self.layout)):
+                logits = fold.logits(weights, stats, x)
+            else:
+                logits = net.logits(weights, stats, x.expand(b - a, *x.shape) if alike else x)
             loss[a:b, left:right] = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(
                 y.shape
             )

@@ -113,7 +113,9 @@ class LoopEngine:
         return result, float(loss.detach())
 
     @torch.no_grad()
-    def predict(self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples) -> tuple[Tensor, Tensor]:
+    def predict(
+        self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples, alike: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Loss and correctness of each client's network on samples `index` [C, N]: two [C, N] tensors."""
         losses, corrects = [], []
         for row, stats, samples in zip(rows, buffers, index, strict=True):

@@ -91,7 +91,7 @@ class GhostNet:
         self.layers: dict[str, Stacked] = dict(stacked_layers(self.network))
         self._bound: dict[str, Tensor] | None = None  # the views the layers hold now
 
-    def _bind(
+    def bind(
         self, weights: Named, buffers: Named, mask: Tensor | None = None, sizes: list[int] | None = None
     ) -> None:
         record = mask is not None
@@ -108,12 +108,12 @@ class GhostNet:
 
     @torch.no_grad()
     def logits(self, weights: Named, buffers: Named, x: Tensor) -> Tensor:
-        self._bind(weights, buffers)
+        self.bind(weights, buffers)
         return self.network(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
     def tape(self, weights: Named, buffers: Named, batch: Batch) -> "GhostTape":
         x, y, mask, sizes = batch
-        self._bind(weights, buffers, mask, sizes)
+        self.bind(weights, buffers, mask, sizes)
         outputs = self.network(x.flatten(0, 1))
         losses = F.cross_entropy(outputs, y.flatten(), reduction="none").view(y.shape)
         points = [z for layer in self.layers.values() for _, z in layer.calls]

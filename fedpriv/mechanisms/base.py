@@ -7,11 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpriv.aggregators.base import Aggregator
 from fedpriv.engine import batches
 from fedpriv.engine.work import Private
 from fedpriv.privacy.events import Unprotected
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.setting import Round, Setting
+from fedpriv.uploads.plain import Plain
 
 DIAGNOSTICS = "the losses and accuracies in metrics.csv and clients.csv: computed on raw data, not private"
 TUNING = "choosing options by looking at results on the same data"
@@ -19,7 +21,7 @@ TUNING = "choosing options by looking at results on the same data"
 
 class Mechanism:
     per_sample = False  # whether local training clips single samples
-    secret_sampling = False  # whether the guarantee rests on nobody knowing who takes part
+    constant_weights = False  # whether weights must not depend on who takes part
     bounded_aggregate = False  # whether the noise is calibrated to one client's weight in the aggregate
 
     def setup(self, setting: Setting) -> Guarantee:
@@ -37,13 +39,24 @@ class Mechanism:
             not_covered=("everything",),
         )
 
+    def check(self, aggregator: Aggregator, upload: Plain) -> None:
+        """Refuse parts this variant's guarantee does not hold with; `setup` has been called."""
+
+    def diagnostics(self) -> dict[str, float]:
+        """Remarkable numbers of the round just done, for the record; the same names every round."""
+        return {}
+
     # -- who takes part, and with which batches
 
-    def sample(self, eligible: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-        """This round's clients in ascending order, and the public number to normalise by.
+    def sample(self, number: int, eligible: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+        """The clients of round `number` in ascending order, and the public number to normalise by."""
+        if self.setting.schedule is not None:
+            dealt = self.setting.schedule[number]
+            return dealt[eligible[dealt]], float(len(dealt))
+        return self.draw(eligible, rng)
 
-        A fixed number without replacement: the server sees who takes part, so no amplification is claimed.
-        """
+    def draw(self, eligible: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+        """A fixed number without replacement: the server sees who takes part, nothing is amplified."""
         wanted = max(1, round(self.setting.sample_rate * self.setting.clients))
         chosen = rng.choice(np.flatnonzero(eligible), size=min(wanted, int(eligible.sum())), replace=False)
         return np.sort(chosen), float(len(chosen))
@@ -70,6 +83,11 @@ class Mechanism:
     def charged(self, clients: np.ndarray) -> np.ndarray:
         """Whose ledger pays for the round."""
         return clients
+
+    @property
+    def rounds_charged(self) -> int:
+        """How many rounds a client will have paid for at the end of a run."""
+        return self.setting.planned
 
     # -- on the server
 

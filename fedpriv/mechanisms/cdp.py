@@ -2,13 +2,12 @@
 
 update = sum_k w_k Delta_k min(1, S / ||Delta_k||) + N(0, (z S max_k w_k)^2 I)
 
-(McMahan et al. 2018; PrivateFL Algorithm 1 lines 11-14.) Clients join each round by Poisson sampling, so
-every client is charged every round at the sampled rate. The bound S is
+(McMahan et al. 2018; PrivateFL Algorithm 1 lines 11-14.) The bound S is
 
   fixed     clip_norm, flat over the whole update;
   adaptive  the `quantile` of the update norms, followed privately (Andrew et al. 2021): each client also
             sends whether it was below S; that bit has its own noise, paid for out of z;
-  median    PrivateFL's own: per tensor at min(median norm, 10), where the median is taken of raw norms.
+  paper     PrivateFL's own: per tensor at min(median norm, 10), where the median is taken of raw norms.
             NOT private; the ledger shows infinity, and what would hold were the bounds public: the tensors'
             norms add up, so z is weaker by the root of their number.
 
@@ -28,7 +27,7 @@ import torch
 from torch import Tensor
 
 from fedpriv.errors import UserError
-from fedpriv.mechanisms.base import DIAGNOSTICS, TUNING, Mechanism
+from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, ClientLevel, clip
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import SampledGaussian
 from fedpriv.privacy.ledger import Guarantee
@@ -37,15 +36,14 @@ from fedpriv.setting import Round, Setting
 MEDIAN_CAP = 10.0
 
 
-class CDP(Mechanism):
-    secret_sampling = True
+class CDP(ClientLevel):
     bounded_aggregate = True
 
     def __init__(
         self,
         *,
         clip_norm: float = 2.0,
-        bound: Literal["fixed", "adaptive", "median"] = "fixed",
+        bound: Literal["fixed", "adaptive", "paper"] = "fixed",
         clip: Literal["round", "step"] = "round",
         quantile: float = 0.5,
         quantile_lr: float = 0.2,
@@ -55,7 +53,7 @@ class CDP(Mechanism):
             raise UserError(f"clip_norm={clip_norm:g}: the clipping bound must be positive")
         if not 0 < quantile < 1:
             raise UserError(f"dp_variant.quantile={quantile:g}: must lie between 0 and 1")
-        if bound == "median" and clip == "step":
+        if bound == "paper" and clip == "step":
             raise UserError(
                 "dp_variant.clip=step needs a bound known before the round; use bound=fixed or adaptive"
             )
@@ -65,16 +63,12 @@ class CDP(Mechanism):
 
     def setup(self, setting: Setting) -> Guarantee:
         self.setting = setting
-        if len(set(setting.budgets.tolist())) > 1:
-            raise UserError(
-                "dp_variant=cdp protects all clients alike; use budget=constant or budget.use=minimum"
-            )
-        rate = setting.sample_rate
+        rate = self.rate
         z = noise_multiplier(
             lambda z: (SampledGaussian(rate, z),),
-            epsilon=float(setting.budgets[0]),
+            epsilon=self.one_budget(),
             delta=setting.delta,
-            count=setting.rounds,
+            count=self.rounds_charged,
             accountant=setting.accountant,
         )
         self.z, self.z_update = z, z
@@ -89,7 +83,7 @@ class CDP(Mechanism):
                 "noise_multiplier_update": self.z_update,
                 "noise_std_below_bound_count": self.bit_noise,
             }
-        if self.bound == "median":
+        if self.bound == "paper":
             flaws = (
                 "the clipping bound is the median of the clients' raw update norms, released without noise",
                 f"each of {tensors} tensors is clipped and noised at its own bound for one charge: the joint "
@@ -98,22 +92,17 @@ class CDP(Mechanism):
             mended = [(SampledGaussian(rate, z / math.sqrt(tensors)),)]
         return Guarantee(
             unit="client",
-            relation="add or remove one client with all its samples",
-            sampler="Poisson over clients, once a round" if rate < 1 else "none: every client, every round",
+            relation=RELATION,
+            sampler=self.sampler,
             noise=np.full(setting.clients, z),
             kinds=np.zeros(setting.clients, dtype=np.int64),
             claimed=claimed,
-            provable=None if self.bound == "median" else claimed,
+            provable=None if self.bound == "paper" else claimed,
             flaws=flaws,
             if_mended=mended,
             not_covered=(
                 "a server that keeps single updates: it is trusted to release only their noisy sum",
-                "personal layers, which stay at home and must not be released",
-                "how many clients there are, which the average is divided by",
-                "who took part in which round: clients.csv says so, amplification rests on its secrecy",
-                "samples within a client beyond what protecting the whole client gives",
-                TUNING,
-                DIAGNOSTICS,
+                *NOT_COVERED,
             ),
             details=details,
         )
@@ -129,13 +118,6 @@ class CDP(Mechanism):
         self.z_update = (z**-2 - (2 * bit) ** -2) ** -0.5
         return bit
 
-    def sample(self, eligible: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-        drawn = rng.random(self.setting.clients) < self.setting.sample_rate
-        return np.flatnonzero(drawn & eligible), self.setting.sample_rate * self.setting.clients
-
-    def charged(self, clients: np.ndarray) -> np.ndarray:
-        return np.arange(self.setting.clients)
-
     def after_step(self, start: Tensor) -> Callable[[Tensor, slice], None] | None:
         if self.clip == "round":
             return None
@@ -148,13 +130,9 @@ class CDP(Mechanism):
         return pull_back
 
     def client(self, messages: Tensor, round_: Round, generator: torch.Generator) -> Tensor:
-        if self.bound == "median":
+        if self.bound == "paper":
             return self._clip_at_medians(messages)
-        norms = messages.norm(dim=1, keepdim=True)
-        # A client whose update overflowed cannot be scaled into the ball; nothing of it is sent.
-        messages = messages.masked_fill(~norms.isfinite(), 0)
-        norms = norms.nan_to_num(nan=0, posinf=0)
-        clipped = messages * (self.threshold / norms.clamp(min=self.threshold))
+        clipped, norms = clip(messages, self.threshold)
         if self.bound == "adaptive":
             below = (norms <= self.threshold).to(messages.dtype) - 0.5
             clipped = torch.cat([clipped, below], 1)  # [C, D + 1]
@@ -163,7 +141,7 @@ class CDP(Mechanism):
     def _clip_at_medians(self, messages: Tensor) -> Tensor:
         if messages.shape[1] != self.setting.layout.shared:
             raise UserError(
-                "dp_variant.bound=median clips the model's own tensors, but this algorithm sends more; use "
+                "dp_variant.bound=paper clips the model's own tensors, but this algorithm sends more; use "
                 "bound=fixed or adaptive"
             )
         clipped = messages.clone()
@@ -180,7 +158,7 @@ class CDP(Mechanism):
         self, aggregate: Tensor, round_: Round, largest_weight: float, generator: torch.Generator
     ) -> Tensor:
         noise = torch.empty_like(aggregate).normal_(generator=generator)
-        if self.bound == "median":
+        if self.bound == "paper":
             for entry, bound in zip(self.setting.layout.shared_entries, self._bounds, strict=True):
                 noise[entry.start : entry.stop] *= self.z * bound * largest_weight
             return aggregate + noise

@@ -23,6 +23,7 @@ class Affine(nn.Module):
         self, shape: tuple[int, ...], alpha: Extent, beta: Extent, alpha_init: float, beta_init: float
     ):
         super().__init__()
+        self.scales_pixels = alpha == "pixel"
         per_channel = (shape[0], *[1] * (len(shape) - 1)) if len(shape) > 1 else (1,)
         extents: dict[str, tuple[int, ...]] = {"channel": per_channel, "pixel": shape}
         for name, extent, value in (("alpha", alpha, alpha_init), ("beta", beta, beta_init)):
@@ -43,13 +44,16 @@ class StackedAffine(Stacked):
     def __init__(self, layer: Affine):
         super().__init__(layer)
         self.fixed: dict[str, Any] = {"alpha": layer.alpha, "beta": layer.beta}
+        self.scales_pixels = layer.scales_pixels
+
+    def value(self, name: str) -> Any:
+        """A parameter of all clients, [C, ...], or the number it is fixed at."""
+        return self.bound.get(name, self.fixed[name])
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.bound:
             return x * self.fixed["alpha"] + self.fixed["beta"]
-        alpha, beta = (
-            self.bound[n][:, None] if n in self.bound else self.fixed[n] for n in ("alpha", "beta")
-        )  # [C, 1, ...]
+        alpha, beta = (v[:, None] if isinstance(v := self.value(n), Tensor) else v for n in ("alpha", "beta"))
         out = x.view(self.clients, -1, *x.shape[1:]) * alpha + beta
         return self.record(x.detach(), out.view(x.shape))
 

@@ -24,6 +24,10 @@ class Plain:
         """Bytes broadcast to all participants."""
         return len(round_.clients) * round_.start.numel() * 4
 
+    def diagnostics(self) -> dict[str, float]:
+        """Remarkable numbers of the round just done, for the record; the same names every round."""
+        return {}
+
     def state(self) -> dict[str, Any]:
         return {}
 
