@@ -100,12 +100,13 @@ class Trainer:
         )
         server_noise = generator(self.key, "server", number, device=setting.device)
         client_noise = generator(self.key, "clients", number, device=setting.device)
+        on_the_way = generator(self.key, "upload", number, device=setting.device)
 
         local = self._local_training(round_)
         messages = self.algorithm.message(local, round_, self.store)
         private = self.mechanism.client(messages, round_, client_noise)
         self.ledger.charge(self.mechanism.charged(clients))
-        sent, uplink = self.upload.encode(private, round_)
+        sent, uplink = self.upload.encode(private, round_, on_the_way)
         received = self.upload.decode(sent, round_)
         aggregate = self.aggregator(received, round_)
         largest = self.aggregator.largest_weight(round_)
@@ -153,7 +154,7 @@ class Trainer:
             private=self.mechanism.local(round_.clients),
             noise=self.noise,
             correction=self.algorithm.correction(round_, self.store),
-            after_step=self.mechanism.after_step(self.theta),
+            after_step=self.mechanism.after_step(start),
         )
         trained = self.engine.train(work, self.train)
         self.store["home"][here] = rows[:, shared:]

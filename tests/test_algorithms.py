@@ -1,5 +1,9 @@
 """Algorithms: the server step by hand, reductions to FedAvg, what stays at home."""
 
+import copy
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 
@@ -73,3 +77,123 @@ def test_norm_layers_stay_at_home(config, algorithm, norm, dp):
 def test_nothing_to_keep_at_home_is_refused(config):
     with pytest.raises(UserError, match=r"model\.norm=batch"):
         build(config(*SMALL, "algorithm=fedbn", "dp=none"))
+
+
+# -- DP-SCAFFOLD
+
+
+def test_scaffold_by_hand_over_two_rounds(config):
+    """Round 1 has zero variates, so is FedAvg; then c_k = -(w_k - theta) / (steps lr), and c their mean."""
+    options = ("dp=none", "partition=iid", "lr=0.2", "dtype=float64")
+    trainer = build(config(*SMALL, *options, "algorithm=dp_scaffold", "rounds=2")).trainer
+    models = []
+    message = trainer.algorithm.message
+    trainer.algorithm.message = lambda local, r, s: models.append(local.clone()) or message(local, r, s)
+    start = trainer.theta.clone()
+    trainer.round()
+    plain = trained(config, *options, rounds=1)
+    torch.testing.assert_close(trainer.theta, plain.theta)
+    steps = torch.as_tensor(trainer.setting.steps)
+    by_hand = -(models[0] - start) / (steps[:, None] * 0.2)
+    torch.testing.assert_close(trainer.store["control"].double(), by_hand, rtol=1e-4, atol=1e-6)
+    server = trainer.algorithm.state()["control"]
+    torch.testing.assert_close(server.double(), by_hand.mean(0), rtol=1e-4, atol=1e-6)
+    # The corrections of the second round pull every client by c - c_k, a constant gradient.
+    second = trainer.theta.clone()
+    correction = trainer.algorithm.correction(a_round(trainer), trainer.store)
+    torch.testing.assert_close(
+        correction(second.expand(4, -1), slice(1, 3)), (server - by_hand)[1:3].to(second)
+    )
+
+
+def a_round(trainer):
+    return SimpleNamespace(clients=np.arange(trainer.setting.clients))
+
+
+def test_scaffold_variates_stay_the_mean_of_a_clients_private_gradients(config):
+    """c_k is the average of what DP-SGD released: the ledger is the same as without it."""
+    plain = trained(config, "dp=ldp", rounds=3)
+    private = trained(config, "dp=ldp", "algorithm=dp_scaffold", rounds=3)
+    assert private.ledger.claimed().tolist() == plain.ledger.claimed().tolist()
+    torch.testing.assert_close(
+        private.algorithm.state()["control"], private.store["control"].mean(0), rtol=1e-3, atol=1e-5
+    )  # everyone takes part, so the server's variate stays the mean of the clients'
+
+
+def test_scaffold_sends_both_and_continues_from_a_checkpoint(config):
+    trainer = build(config(*SMALL, "algorithm=dp_scaffold", "rounds=3")).trainer
+    assert trainer.round().uplink == 2 * 4 * 4 * trainer.theta.numel()
+    other = build(config(*SMALL, "algorithm=dp_scaffold", "rounds=3")).trainer
+    other.load(copy.deepcopy(trainer.state()))
+    trainer.round(), other.round()
+    assert torch.equal(trainer.theta, other.theta)
+
+
+# -- PP-SGD
+
+
+@pytest.mark.parametrize("dp", ["none", "cdp"])
+def test_ppsgd_without_mixing_is_fedavg(config, dp):
+    plain = trained(config, f"dp={dp}", "transform=linear")
+    zero = trained(config, f"dp={dp}", "transform=linear", "algorithm=ppsgd", "algorithm.mixing=0")
+    torch.testing.assert_close(plain.theta, zero.theta)
+    torch.testing.assert_close(plain.store["home"], zero.store["home"])
+    assert not zero.store["personal"].any()
+
+
+def test_ppsgd_by_hand(config):
+    """A step on theta + p is -lr (1 + m) g: a third of the way is theta's for m = 2, two thirds stay home."""
+    options = ("dp=none", "local_steps=1", "rounds=2", "lr=0.3", "partition=iid", "dtype=float64")
+    plain = trained(config, *options, rounds=1)
+    trainer = build(config(*SMALL, *options, "algorithm=ppsgd", "algorithm.mixing=2")).trainer
+    start = trainer.theta.clone()
+    result = trainer.round()
+    torch.testing.assert_close(trainer.theta, plain.theta)  # the first gradient is that of theta alone
+    personal = trainer.store["personal"].double()
+    torch.testing.assert_close(personal.mean(0), 2 * (trainer.theta - start), rtol=1e-4, atol=1e-6)
+    own = trainer.algorithm.start(trainer.theta, torch.arange(4), trainer.store)
+    torch.testing.assert_close(own, trainer.theta + personal.to(own))
+    assert result.evaluation.accuracy_local != result.evaluation.accuracy_whole
+
+
+def test_ppsgd_judges_every_client_with_its_own_sum(config):
+    trainer = build(config(*SMALL, "dp=none", "algorithm=ppsgd")).trainer
+    trainer.round()
+    right = trainer.store["personal"].clone()
+    mine = trainer.evaluate()
+    trainer.store["personal"][:] = right.roll(1, 0)  # everybody with the neighbour's personal model
+    others = trainer.evaluate()
+    assert others.accuracy_local < mine.accuracy_local
+    assert others.accuracy_whole == pytest.approx(mine.accuracy_whole)  # a mean over the same four networks
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        (("algorithm=dp_scaffold", "dp=cdp"), "private only under dp=ldp"),
+        (("algorithm=dp_scaffold", "dp=ddp"), "private only under dp=ldp"),
+        (("algorithm=ppsgd", "dp=ldp"), "raw gradients"),
+        (("algorithm=fedbn", "model.norm=batch", "dp=ldp"), "batch statistics mix samples"),
+        (("algorithm=ppsgd", "algorithm.mixing=-1", "dp=cdp"), "negative"),
+    ],
+)
+def test_wrong_pairings_are_refused_with_the_reason(config, pair, reason):
+    with pytest.raises(UserError, match=reason):
+        build(config(*SMALL, *pair))
+
+
+@pytest.mark.parametrize("transform", ["none", "linear"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("algorithm=fedbn", "model.norm=batch", "dp=cdp"),
+        ("algorithm=fedgn", "model.norm=group", "dp=ldp"),
+        ("algorithm=dp_scaffold", "dp=ldp"),
+        ("algorithm=ppsgd", "dp=cdp"),
+        ("algorithm=ppsgd", "dp=ddp", "epsilon=50"),
+    ],
+)
+def test_personalised_methods_run_with_and_without_the_transform(config, options, transform):
+    trainer = trained(config, *options, f"transform={transform}", rounds=2)
+    assert bool(trainer.theta.isfinite().all())
+    assert trainer.store["home"].shape[1] == trainer.setting.layout.total - trainer.setting.layout.shared

@@ -213,7 +213,7 @@ def test_the_papers_median_bound_is_marked_as_not_private():
 def test_step_clip_keeps_the_local_model_in_the_ball():
     mechanism = CDP(clip_norm=0.5, clip="step")
     mechanism.setup(setting())
-    start = torch.ones(DIMENSION)
+    start = torch.ones(4, DIMENSION)
     local = start + torch.randn(4, DIMENSION, generator=torch.Generator().manual_seed(0))
     mechanism.after_step(start)(local, slice(0, 4))
     torch.testing.assert_close((local - start).norm(dim=1), torch.full((4,), 0.5))

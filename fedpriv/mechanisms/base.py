@@ -20,6 +20,7 @@ TUNING = "choosing options by looking at results on the same data"
 
 
 class Mechanism:
+    unit = "none"  # what is protected: one "sample", one "client", or nothing
     per_sample = False  # whether local training clips single samples
     constant_weights = False  # whether weights must not depend on who takes part
     bounded_aggregate = False  # whether the noise is calibrated to one client's weight in the aggregate
@@ -28,7 +29,7 @@ class Mechanism:
         """Calibrate the noise to the budgets and say what is guaranteed."""
         self.setting = setting
         return Guarantee(
-            unit="none",
+            unit=self.unit,
             relation="none",
             sampler="none",
             noise=np.zeros(setting.clients),
@@ -73,7 +74,7 @@ class Mechanism:
         return None
 
     def after_step(self, start: Tensor) -> Callable[[Tensor, slice], None] | None:
-        """What to do to the shared weights after every local step, or None."""
+        """What to do to the shared weights after every local step, given their start [C, D], or None."""
         return None
 
     def client(self, messages: Tensor, round_: Round, generator: torch.Generator) -> Tensor:

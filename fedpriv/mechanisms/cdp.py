@@ -91,7 +91,7 @@ class CDP(ClientLevel):
             )
             mended = [(SampledGaussian(rate, z / math.sqrt(tensors)),)]
         return Guarantee(
-            unit="client",
+            unit=self.unit,
             relation=RELATION,
             sampler=self.sampler,
             noise=np.full(setting.clients, z),
@@ -122,10 +122,10 @@ class CDP(ClientLevel):
         if self.clip == "round":
             return None
 
-        def pull_back(shared: Tensor, _: slice) -> None:
-            moved = shared - start
+        def pull_back(shared: Tensor, rows: slice) -> None:
+            moved = shared - start[rows]
             norms = moved.norm(dim=1, keepdim=True).clamp(min=self.threshold)
-            shared.copy_(start + moved * (self.threshold / norms))
+            shared.copy_(start[rows] + moved * (self.threshold / norms))
 
         return pull_back
 

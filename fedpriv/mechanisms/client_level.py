@@ -22,6 +22,7 @@ NOT_COVERED = (
 
 
 class ClientLevel(Mechanism):
+    unit = "client"
     constant_weights = True
 
     @property

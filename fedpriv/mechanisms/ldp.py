@@ -26,6 +26,7 @@ from fedpriv.setting import Setting
 
 
 class LDP(Mechanism):
+    unit = "sample"
     per_sample = True
 
     def __init__(self, *, clip_norm: float = 2.0):
@@ -54,7 +55,7 @@ class LDP(Mechanism):
         self.sigma = np.array(sigmas)[kinds]  # [K]
         self._rates = torch.as_tensor(rates)
         return Guarantee(
-            unit="sample",
+            unit=self.unit,
             relation="add or remove one sample of one client",
             sampler="Poisson over samples, per local step; clients without amplification",
             noise=self.sigma,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedpriv.aggregators.base import Aggregator
@@ -12,7 +13,7 @@ class Plain:
     def setup(self, setting: Setting, aggregator: Aggregator) -> None:
         """Learn the facts of the run, and what the server's aggregator keeps (a subspace, say)."""
 
-    def encode(self, messages: Tensor, round_: Round) -> tuple[Any, int]:
+    def encode(self, messages: Tensor, round_: Round, generator: torch.Generator) -> tuple[Any, int]:
         """What travels, from private messages [C, D'], and its size in bytes over all participants."""
         return messages, messages.numel() * 4
 

@@ -1,0 +1,55 @@
+"""PP-SGD (Bietti et al. 2022): an additive personal model, theta + p_k, with p_k kept at home.
+
+Both parts have the same gradient g; a local step moves theta by -lr g and p_k by -lr mixing g, so their sum
+moves by (1 + mixing) lr g and the whole is local SGD from theta + p_k, whose way is split at the end. Mixing
+0 is FedAvg, a large mixing trains mostly alone.
+
+The personal model sees raw data and is never released; only theta's share of the way goes through the
+mechanism, which must therefore act on updates.
+"""
+
+import torch
+from torch import Tensor
+
+from fedpriv.algorithms.fedavg import FedAvg
+from fedpriv.errors import UserError
+from fedpriv.mechanisms.base import Mechanism
+from fedpriv.setting import Round, Setting
+from fedpriv.store import ClientStore
+
+
+class PPSGD(FedAvg):
+    personal = True
+
+    def __init__(self, *, mixing: float = 1.0, server_lr: float = 1.0, server_momentum: float = 0.0):
+        super().__init__(server_lr=server_lr, server_momentum=server_momentum)
+        if mixing < 0:
+            raise UserError(f"algorithm.mixing={mixing:g}: must not be negative")
+        self.mixing = mixing
+
+    def check(self, mechanism: Mechanism) -> None:
+        if mechanism.unit == "sample":
+            raise UserError(
+                "algorithm=ppsgd trains its personal models on raw gradients, which dp=ldp does not allow; "
+                "use dp=cdp, under which they stay at home unprotected"
+            )
+
+    def setup(self, setting: Setting, store: ClientStore) -> None:
+        super().setup(setting, store)
+        store.claim("personal", torch.zeros(setting.clients, setting.layout.shared, device=setting.device))
+
+    def start(self, theta: Tensor, clients: Tensor, store: ClientStore) -> Tensor:
+        return theta + store["personal"][clients].to(theta.dtype)
+
+    def rates(self, round_: Round, steps: int) -> list[float]:
+        return [(1 + self.mixing) * round_.lr] * steps
+
+    def home_rate(self, own: float | None, round_: Round) -> float:
+        """A transform is not split, so it takes plain steps."""
+        return round_.lr if own is None else own
+
+    def message(self, local: Tensor, round_: Round, store: ClientStore) -> Tensor:
+        clients = torch.as_tensor(round_.clients, device=local.device)
+        moved = (local - self.start(round_.start, clients, store)) / (1 + self.mixing)
+        store["personal"][clients] += (self.mixing * moved).to(store["personal"].dtype)
+        return moved

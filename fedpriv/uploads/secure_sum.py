@@ -1,0 +1,143 @@
+"""A secure sum: the server learns the sum modulo 2^bits of integer uploads, and nothing of a single one.
+
+`ideal` computes the sum that masking yields. `masked` really masks (Bonawitz et al. 2017) over a sparse graph
+(Bell et al. 2020): participants sit on a random circle, each shares a seed with its k nearest; of every pair
+one adds and the other subtracts the same uniform vector, so all masks cancel in the sum. If a participant
+vanishes, its neighbours reveal the seeds they shared with it and the server removes those masks. A round is
+refused (nothing is released, the model stays) when more vanish than `tolerance` allows, for too little noise
+would be left, or when those who remain are no longer connected, for masks would no longer hide them.
+
+This simulates the protocol of an honest-but-curious server: keys are not agreed upon but drawn, and the
+second masks that protect an upload arriving after it was given up are left out.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from fedpriv.aggregators.base import Aggregator
+from fedpriv.errors import UserError
+from fedpriv.setting import Round, Setting
+from fedpriv.uploads.plain import Plain
+
+SEED_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What reaches the server: uploads of those who remain, and seeds their neighbours revealed."""
+
+    uploads: Tensor  # [survivors, j]
+    revealed: list[tuple[int, int]]  # (seed, sign with which it is still in the sum)
+    refused: bool
+
+
+class SecureSum(Plain):
+    def __init__(
+        self,
+        *,
+        protocol: Literal["ideal", "masked"] = "ideal",
+        neighbours: int | None = None,
+        dropout: float = 0.0,
+        tolerance: float = 0.0,
+    ):
+        for name, value in (("dropout", dropout), ("tolerance", tolerance)):
+            if not 0 <= value < 1:
+                raise UserError(f"upload.{name}={value:g}: must be at least 0 and below 1")
+        if neighbours is not None and neighbours < 2:
+            raise UserError(f"upload.neighbours={neighbours}: every participant needs at least 2")
+        self.protocol, self.neighbours = protocol, neighbours
+        self.dropout, self.tolerance = dropout, tolerance
+        self.bits: int | None = None  # told by the mechanism that makes integers
+        self._dropped = self._refused = 0
+
+    def setup(self, setting: Setting, aggregator: Aggregator) -> None:
+        self.setting = setting
+
+    def least(self, participants: int) -> int:
+        """How many must remain for the sum to be released."""
+        return max(2, math.ceil((1 - self.tolerance) * participants))
+
+    @property
+    def only_the_sum_exists(self) -> bool:
+        """Whether single uploads are never looked at, so that noise may be drawn for their sum at once."""
+        return self.protocol == "ideal" and not self.dropout
+
+    def encode(self, messages: Tensor, round_: Round, generator: torch.Generator) -> tuple[Sent, int]:
+        if self.bits is None:
+            raise UserError(
+                "upload=secure_sum sums integers, which only dp_variant=ddp makes; use upload=plain"
+            )
+        count = len(messages)
+        gone = torch.rand(count, generator=generator, device=messages.device) < self.dropout
+        here = (~gone).nonzero().flatten()
+        pairs = self._pairs(count, generator)
+        self._dropped = int(gone.sum())
+        refused = len(here) < self.least(count) or not _connected(pairs, gone.cpu().numpy())
+        self._refused = int(refused)
+        size = len(here) * math.ceil(messages.shape[1] * self.bits / 8)
+        if self.protocol == "ideal":
+            return Sent(messages[here] if len(here) < count else messages, [], refused), size
+        masked, revealed = messages.clone(), []
+        for a, b, seed in pairs:
+            mask = self._mask(seed, messages)
+            masked[a] = (masked[a] + mask) % 2**self.bits
+            masked[b] = (masked[b] - mask) % 2**self.bits
+            if gone[a] != gone[b]:
+                revealed.append((seed, 1 if gone[b] else -1))
+        return Sent(masked[here], [] if refused else revealed, refused), size + SEED_BYTES * len(revealed)
+
+    def decode(self, sent: Sent, round_: Round) -> Tensor:
+        """The sum, [1, j], as residues in [-2^(bits-1), 2^(bits-1)); nothing of a refused round."""
+        if sent.refused:
+            return sent.uploads[:0]
+        assert self.bits is not None
+        total = sent.uploads.new_zeros(sent.uploads.shape[1], dtype=torch.int64)
+        for upload in sent.uploads:  # faster than a sum that widens the integers
+            total += upload
+        for seed, sign in sent.revealed:
+            total -= sign * self._mask(seed, sent.uploads)
+        half = 1 << (self.bits - 1)
+        return ((total + half) % 2**self.bits - half)[None]
+
+    def _pairs(self, count: int, generator: torch.Generator) -> list[tuple[int, int, int]]:
+        """Edges of the mask graph with their seeds."""
+        if count < 2:
+            return []
+        circle = torch.randperm(count, generator=generator, device=generator.device).tolist()
+        wanted = self.neighbours if self.neighbours is not None else 2 * math.ceil(math.log2(count))
+        reach = max(1, min(math.ceil(wanted / 2), (count - 1) // 2 or 1))
+        edges = {
+            tuple(sorted((circle[i], circle[(i + step) % count])))
+            for i in range(count)
+            for step in range(1, reach + 1)
+        }
+        seeds = torch.randint(0, 2**62, (len(edges),), generator=generator, device=generator.device).tolist()
+        return [(a, b, seed) for (a, b), seed in zip(sorted(edges), seeds, strict=True)]
+
+    def _mask(self, seed: int, like: Tensor) -> Tensor:
+        assert self.bits is not None
+        own = torch.Generator(device=like.device).manual_seed(seed)
+        return torch.randint(
+            0, 2**self.bits, like.shape[1:], generator=own, device=like.device, dtype=like.dtype
+        )
+
+    def diagnostics(self) -> dict[str, float]:
+        return {"dropped": self._dropped, "refused": self._refused}
+
+
+def _connected(pairs: list[tuple[int, int, int]], gone: np.ndarray) -> bool:
+    """Whether the participants who remain hang together in the mask graph."""
+    if gone.all():
+        return False
+    left = [(a, b) for a, b, _ in pairs if not (gone[a] or gone[b])]
+    ends = np.array(left, dtype=np.int64).reshape(-1, 2).T
+    graph = coo_array((np.ones(len(left)), (ends[0], ends[1])), shape=(len(gone), len(gone)))
+    _, labels = connected_components(graph, directed=False)
+    return len(set(labels[~gone].tolist())) == 1
