@@ -1,5 +1,6 @@
 """Images in rows and columns with their names, pixel by pixel."""
 
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,12 +48,14 @@ def grid(
                 axes.set_ylabel(rows[r], fontsize=8, rotation=0, ha="right", va="center")
             if image is None:
                 axes.set_frame_on(False)
+                axes.set_box_aspect(1)
+                axes.text(0.5, 0.5, "no run", ha="center", va="center", fontsize=7, color="0.5")
                 continue
             low, high = whole if shared else span([image])
             axes.imshow(_shown(image, low, high), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
             if not shared:
                 axes.set_xlabel(f"{low:.2g} to {high:.2g}", fontsize=6, labelpad=2)
-    figure.suptitle(title, fontsize=9)
+    figure.suptitle(textwrap.fill(title, int(13 * figure.get_size_inches()[0])), fontsize=9)
     if shared and not coloured:
         bar = figure.colorbar(
             ScalarMappable(Normalize(*whole), "gray"), ax=panels, fraction=0.03, pad=0.01, aspect=30
