@@ -44,14 +44,15 @@ def option_of(group: str, node: dict[str, Any]) -> str:
     """
     found = {
         name: sum(node.get(k) == v for k, v in content.items())
-        for name, content in _contents(group).items()
+        for name, content in contents(group).items()
         if content["_target_"] == node["_target_"]
     }
     return max(found, key=lambda n: found[n]) if found else str(node["_target_"]).rpartition(".")[2]
 
 
 @cache
-def _contents(group: str) -> dict[str, dict[str, Any]]:
+def contents(group: str) -> dict[str, dict[str, Any]]:
+    """What the file of every option says, interpolations as they are written."""
     folder = files("fedpriv.conf").joinpath(group)
     parsed = {n: yaml.safe_load(folder.joinpath(f"{n}.yaml").read_text()) for n in options(group)}
     return {name: content.get(group, content) for name, content in parsed.items()}

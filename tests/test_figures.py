@@ -1,6 +1,7 @@
 """Figures: hand-made runs with known numbers give exactly their means, and mixed runs are refused."""
 
 import csv
+import itertools
 import json
 import os
 import shlex
@@ -162,6 +163,8 @@ def keep_samples(folder: Path, image: float, original: float = 0.0, last: int = 
 def test_samples_take_the_last_round_of_the_first_client(fedpriv, put, tmp_path):
     keep_samples(put("dataset=digits", "transform=linear"), 10)
     keep_samples(put("dataset=digits", "transform=conv2d"), 20)
+    for transform in ("linear", "conv2d"):  # another seed, another sample: not shown
+        keep_samples(put("dataset=digits", f"transform={transform}", "seed=1"), 50, original=5)
     keep_samples(put("dataset=mnist", "transform=linear", "clients=3"), 30, original=-1)
     put("dataset=mnist", "transform=none", "clients=3")  # has none, is left out
     done = fedpriv("figure", "samples", "runs")
@@ -199,13 +202,13 @@ def test_by_makes_further_lines(put, tmp_path):
         put("dp=cdp", f"lr={lr}", f"seed={seed}", "transform=linear", "transform.lr=0.1", emd=emd)
     put("dp=none", "lr=0.1", emd=0.125)
     runs = runs_in(tmp_path / "runs")
-    with pytest.raises(UserError, match=r"differ in lr \(0.05, 0.1\), transform.lr \(0.1, null\)"):
+    with pytest.raises(UserError, match=r"differ in lr \(0.05, 0.1\);"):
         emd_epsilon.draw(runs)
     rows = emd_epsilon.draw(runs, by=["lr", "transform.lr"]).rows
     assert [(r["dp"], r["lr"], r["transform.lr"], r["emd_mean"], r["seeds"]) for r in rows] == [
         ("cdp", "0.05", "0.1", 1.0, 1),
-        ("cdp", "0.1", "", 0.5, 2),  # a transform.lr equal to lr says nothing of its own
-        ("none", "0.1", "", 0.125, 1),
+        ("cdp", "0.1", "0.1", 0.5, 2),
+        ("none", "0.1", "", 0.125, 1),  # without a transform
     ]
     with pytest.raises(UserError, match="by=leraning_rate: no run has this key"):
         emd_epsilon.draw(runs, by=["leraning_rate"])
@@ -217,6 +220,16 @@ def test_options_are_compared_where_the_same_option_was_chosen(put, tmp_path):
     emd_epsilon.draw(runs_in(tmp_path / "runs"))
     put("dp=cdp", "dp.bound=adaptive", "transform=none")
     with pytest.raises(UserError, match=r"differ in dp_variant.bound \(adaptive, median\);"):
+        emd_epsilon.draw(runs_in(tmp_path / "runs"))
+
+
+def test_a_value_taken_over_from_the_top_level_is_one_value_not_two(put, tmp_path):
+    put("dp=ldp", "clip_norm=1", "epsilon=2")
+    put("dp=ldp", "clip_norm=2", "epsilon=2")
+    with pytest.raises(UserError, match=r"differ in clip_norm \(1, 2\);"):
+        emd_epsilon.draw(runs_in(tmp_path / "runs"))
+    put("dp=ldp", "clip_norm=2", "dp.clip_norm=3", "epsilon=4")
+    with pytest.raises(UserError, match=r"clip_norm \(1, 2\), dp_variant.clip_norm \(3, null\);"):
         emd_epsilon.draw(runs_in(tmp_path / "runs"))
 
 
@@ -241,8 +254,7 @@ def test_one_run_in_two_folders_counts_once_unless_the_numbers_differ(put, tmp_p
 @pytest.mark.parametrize(
     ("second", "samples", "words"),
     [
-        (["transform=linear", "seed=1"], {}, "several runs of digits, linear"),
-        (["transform=tanh", "seed=1"], {"original": 1.0}, "different samples; give runs of one seed"),
+        (["transform=tanh", "seed=1"], {"original": 1.0}, "no tanh with seed 0; give runs of one seed"),
         (["transform=tanh", "lr=0.3"], {}, r"lr \(0.1, 0.3\); give folders of runs that agree$"),
         (["transform=tanh"], {"last": 9}, r"after rounds \[7, 9\]"),
     ],
@@ -343,12 +355,20 @@ def test_every_cell_of_the_study_is_a_run_of_the_paper(config, tmp_path):
     figures = [line[1:] for line in lines if line[0] == "figure"]
     assert len(sweeps) + len(figures) == len(lines)
     assert {kind for kind, *_ in figures} == set(KINDS)
-    for sweep in sweeps:
-        cfg = config(*(o if "[" in o else o.split(",")[0] for o in sweep if not o.startswith("hydra.")))
-        check(cfg)
-        private = OmegaConf.to_container(cfg.dp_variant)
-        assert cfg.lr == (0.005 if "bound" in private else 0.1) or "CDP" not in private["_target_"]
-        assert cfg.model.activation == "tanh" and cfg.batch_size == 64 and cfg.delta == 1e-3
+    choices = ("dp", "transform", "dataset")
+    for sweep in dict.fromkeys(map(tuple, sweeps)):
+        given = [o.partition("=") for o in sweep if not o.startswith("hydra.")]
+        every = [[f"{k}={v}" for v in values.split(",")] for k, _, values in given if k in choices]
+        first = [f"{k}={v if '[' in v else v.split(',')[0]}" for k, _, v in given if k not in choices]
+        for chosen in itertools.product(*every):
+            cfg = config(*chosen, *first)
+            check(cfg)
+            assert cfg.model.activation == "tanh" and cfg.batch_size == 64 and cfg.delta == 1e-3
+            if "dp=cdp" in chosen:
+                assert cfg.lr == 0.005 and cfg.dp_variant.bound == "median"
+                assert cfg.transform.get("lr", 0.1) == 0.1
+            elif "dp=ldp" in chosen:
+                assert cfg.lr == 0.1 and cfg.transform.get("lr") is None
     ones = [s for s in sweeps if any("/1a" in o or "/1c" in o for o in s)]
     assert ones and all(
         {"clients=10", "rounds=100", "partition.classes_per_client=6"} <= set(s) for s in ones

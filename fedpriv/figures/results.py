@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from fedpriv.catalogue import option_of
+from fedpriv.catalogue import contents, option_of
 from fedpriv.config import GROUPS, NOT_HASHED
 from fedpriv.errors import UserError
 
@@ -38,8 +39,8 @@ class Result:
 
 
 def flat(config: dict[str, Any]) -> dict[str, Any]:
-    """Dotted keys of what decides a run's numbers; an option's value that only repeats a top-level one,
-    such as budget.epsilon, is left out."""
+    """Dotted keys of what decides a run's numbers; a value that an option only took over from the top level,
+    as budget.epsilon does, is left out."""
     values: dict[str, Any] = {}
     for key, value in config.items():
         if key in (*NOT_HASHED, "samples_at"):
@@ -47,9 +48,12 @@ def flat(config: dict[str, Any]) -> dict[str, Any]:
         if key not in GROUPS:
             values[key] = value
             continue
-        values[key] = option_of(key, value)
-        own = {o: v for o, v in value.items() if o != "_target_" and (o not in config or config[o] != v)}
-        values |= {f"{key}.{o}": v for o, v in own.items()}
+        values[key] = option = option_of(key, value)
+        written = contents(key).get(option, {})
+        for name, v in value.items():
+            source = re.fullmatch(r"\$\{(\w+)\}", str(written.get(name)))
+            if name != "_target_" and not (source and config.get(source.group(1)) == v):
+                values[f"{key}.{name}"] = v
     return values
 
 
