@@ -1,8 +1,8 @@
 """What transforms make of a sample (PrivateFL, Figure 10): a row a dataset, a column a transform.
 
 Shown is the first client's sample at the last round that each run's samples.npz holds, each image on its
-own scale; of several seeds the smallest, for images have no mean. Like that file the figure shows raw training
-samples and is not private.
+own scale; of several seeds the smallest, for images have no mean. Like that file the figure shows raw
+training samples and is not private.
 """
 
 from collections.abc import Sequence
