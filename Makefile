@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long lint format bench clean
+.PHONY: help install demo test test-long lint format bench study-heterogeneity clean
 
 help:
 	@echo "make demo       install and run the built-in example (digits, 20 clients, LDP, epsilon 8)"
 	@echo "make test       install with the dev extra, lint, run the tests"
 	@echo "make test-long  the tests that take minutes"
+	@echo "make study-heterogeneity  PrivateFL's Figures 1, 3, 6, 7, 8 and 10 on MNIST: most of a day"
 	@echo "make bench      speed against Opacus, as ratios"
 	@echo "make lint       ruff and mypy;  make format  rewrites the code's layout"
 	@echo "make clean      remove the environment and caches (results in outputs/ stay)"
@@ -47,6 +48,9 @@ test-long: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed
 	$(BIN)/python scripts/bench.py
+
+study-heterogeneity: $(VENV)/.installed
+	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/heterogeneity.sh
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache

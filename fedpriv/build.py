@@ -38,8 +38,9 @@ from fedpriv.trainer import LocalSGD, Trainer
 class Run:
     """Everything one run needs, and what was remarked while building it."""
 
-    def __init__(self, trainer: Trainer, data: Data, split: Split, warnings: list[str]):
+    def __init__(self, trainer: Trainer, data: Data, split: Split, transform: nn.Module, warnings: list[str]):
         self.trainer, self.data, self.split, self.warnings = trainer, data, split, warnings
+        self.transform = transform  # as initialised; each client's own values are in trainer.store
 
 
 def make(cfg: DictConfig, group: str, **facts: Any) -> Any:
@@ -143,7 +144,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes) ->
         min_clients=cfg.min_clients,
     )
     make(cfg, "stage").prepare(trainer)
-    return Run(trainer, data, split, _warnings(trainer))
+    return Run(trainer, data, split, network.transform, _warnings(trainer))
 
 
 def _device(name: str) -> torch.device:

@@ -1,7 +1,10 @@
 """`fedpriv list`: every group and option with the first line of its YAML file."""
 
+from functools import cache
 from importlib.resources import files
+from typing import Any
 
+import yaml
 from rich.table import Table
 
 from fedpriv.config import GROUPS
@@ -32,6 +35,27 @@ def options(group: str) -> dict[str, str]:
             described = next(line for line in lines if not line.startswith("@package"))
             found[entry.name[: -len(".yaml")]] = described
     return dict(sorted(found.items()))
+
+
+def option_of(group: str, node: dict[str, Any]) -> str:
+    """The name of the option a composed config holds: the file that agrees with it in most values.
+
+    A part of one's own, which no file describes, goes by the last word of its target.
+    """
+    found = {
+        name: sum(node.get(k) == v for k, v in content.items())
+        for name, content in contents(group).items()
+        if content["_target_"] == node["_target_"]
+    }
+    return max(found, key=lambda n: found[n]) if found else str(node["_target_"]).rpartition(".")[2]
+
+
+@cache
+def contents(group: str) -> dict[str, dict[str, Any]]:
+    """What the file of every option says, interpolations as they are written."""
+    folder = files("fedpriv.conf").joinpath(group)
+    parsed = {n: yaml.safe_load(folder.joinpath(f"{n}.yaml").read_text()) for n in options(group)}
+    return {name: content.get(group, content) for name, content in parsed.items()}
 
 
 def show(groups: list[str]) -> None:

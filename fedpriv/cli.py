@@ -1,4 +1,4 @@
-"""The command line: `fedpriv run`, `list`, `privacy`, `data`. `run` is Hydra's, with two short names."""
+"""The command line: `run`, `figure`, `privacy`, `list` and `data`; `run` is Hydra's, with two short names."""
 
 import contextlib
 import io
@@ -15,6 +15,7 @@ USAGE = """\
 fedpriv: compose, run and honestly account private federated learning experiments
 
   fedpriv run [group=option ...] [key=value ...]   one experiment; with -m a sweep over comma lists
+  fedpriv figure KIND FOLDER ... [out=FILE.png]    figures of finished runs: emd-epsilon, loss, samples, ...
   fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
   fedpriv list [group]                             every group and option: what it is, which paper
   fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
@@ -27,7 +28,7 @@ examples
 
 `fedpriv run --help` lists every key. Tab completion: eval "$(fedpriv -sc install=bash)"
 """
-COMMANDS = ("run", "privacy", "list", "data")
+COMMANDS = ("run", "figure", "privacy", "list", "data")
 SHORT = {"dp": "dp_variant", "agg": "aggregator"}
 
 
@@ -80,7 +81,8 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if command not in COMMANDS:
         raise UserError(f"{command}: no such command; choose one of {', '.join(COMMANDS)}")
-    return {"run": _run, "privacy": _privacy, "list": _list, "data": _data}[command](rest)
+    commands = {"run": _run, "figure": _figure, "privacy": _privacy, "list": _list, "data": _data}
+    return commands[command](rest)
 
 
 def _run(rest: list[str]) -> int:
@@ -94,6 +96,12 @@ def _run(rest: list[str]) -> int:
     return 1 if sweep.failures else 0
 
 
+def _figure(rest: list[str]) -> int:
+    from fedpriv.figures.command import main
+
+    return main(rest)
+
+
 def _complete(arguments: list[str]) -> int:
     """Hydra's completion, without the word `run` it does not know and with the short names."""
     from fedpriv.task import hydra_main
@@ -101,6 +109,11 @@ def _complete(arguments: list[str]) -> int:
     words = os.environ.get("COMP_LINE", "").split(" ")
     if len(words) == 2:
         print(" ".join(COMMANDS))
+        return 0
+    if words[1:2] == ["figure"]:
+        from fedpriv.figures.command import complete
+
+        print(complete(words))
         return 0
     short = None
     if len(words) > 2:

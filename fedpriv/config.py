@@ -10,13 +10,13 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.utils import get_object
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
 from fedpriv.errors import UserError
 
@@ -67,6 +67,13 @@ class Settings:
     min_clients: int = _setting(1, "training ends when fewer clients can afford a round", least=1)
     seed: int = _setting(0, "seed of everything random", least=0)
     evaluate_every: int = _setting(1, "rounds between evaluations", least=1)
+    samples_at: list[int] = field(
+        default_factory=list,
+        metadata={
+            "help": "rounds after which transformed samples are kept (0: before any): raw data, not private",
+            "least": 0,
+        },
+    )
     device: str = _setting("auto", "where tensors live", choices=("auto", "cpu", "cuda", "mps"))
     dtype: str = _setting("float32", "number format", choices=("float32", "float64"))
     engine: str = _setting("fast", "fast, or the one-client-at-a-time oracle", choices=("fast", "loop"))
@@ -97,8 +104,8 @@ def described(settings: type = Settings, prefix: str = "") -> list[tuple[str, st
         if f.default_factory is CheckpointSettings:
             rows += described(CheckpointSettings, f"{f.name}.")
         elif "help" in f.metadata:
-            default = "null" if f.default is None else str(f.default)
-            rows.append((prefix + f.name, default, f.metadata["help"]))
+            default = str(f.default_factory() if callable(f.default_factory) else f.default)
+            rows.append((prefix + f.name, "null" if default == "None" else default, f.metadata["help"]))
     return rows
 
 
@@ -120,6 +127,8 @@ def register() -> None:
 def config_hash(cfg: DictConfig) -> str:
     """Eight characters that are equal exactly when two configs ask for the same run."""
     keys = sorted(str(k) for k in cfg if k not in (*NOT_HASHED, "hydra"))
+    if not cfg.samples_at:
+        keys.remove("samples_at")  # a run that keeps none is the run it was before there were any
     content = {
         k: OmegaConf.to_container(cfg[k], resolve=True) if OmegaConf.is_config(cfg[k]) else cfg[k]
         for k in keys
@@ -145,6 +154,10 @@ def check(cfg: DictConfig) -> None:
         )
     _check_limits(cfg, Settings, "")
     _check_limits(cfg.checkpoint, CheckpointSettings, "checkpoint.")
+    if late := [r for r in cfg.samples_at if r > cfg.rounds]:
+        raise UserError(
+            f"samples_at={cfg.samples_at}: there is no round {late[0]}; choose from 0 to rounds={cfg.rounds}"
+        )
     for group in GROUPS:
         _check_group(group, OmegaConf.to_container(cfg[group], resolve=True))
 
@@ -153,24 +166,29 @@ def _check_limits(cfg: DictConfig, settings: type, prefix: str) -> None:
     for f in fields(settings):
         if "help" not in f.metadata:
             continue
-        value, limit = cfg[f.name], f.metadata
-        if value is None or isinstance(value, bool):
-            continue
-        wrong = None
-        if "choices" in limit and value not in limit["choices"]:
-            wrong = f"choose one of {', '.join(limit['choices'])}"
-        elif not isinstance(value, str) and not math.isfinite(value):
-            wrong = "must be a finite number"
-        elif "least" in limit and value < limit["least"]:
-            wrong = f"must be at least {limit['least']}"
-        elif "above" in limit and value <= limit["above"]:
-            wrong = f"must be greater than {limit['above']}"
-        elif "most" in limit and value > limit["most"]:
-            wrong = f"must be at most {limit['most']}"
-        elif "below" in limit and value >= limit["below"]:
-            wrong = f"must be less than {limit['below']}"
-        if wrong:
-            raise UserError(f"{prefix}{f.name}={value}: {wrong} ({limit['help']})")
+        given, limit = cfg[f.name], f.metadata
+        for value in given if isinstance(given, ListConfig) else [given]:
+            if wrong := _outside(value, limit):
+                raise UserError(f"{prefix}{f.name}={given}: {wrong} ({limit['help']})")
+
+
+def _outside(value: Any, limit: Mapping[str, Any]) -> str | None:
+    """What a value has to be and is not."""
+    if value is None or isinstance(value, bool):
+        return None
+    if "choices" in limit and value not in limit["choices"]:
+        return f"choose one of {', '.join(limit['choices'])}"
+    if not isinstance(value, str) and not math.isfinite(value):
+        return "must be a finite number"
+    if "least" in limit and value < limit["least"]:
+        return f"must be at least {limit['least']}"
+    if "above" in limit and value <= limit["above"]:
+        return f"must be greater than {limit['above']}"
+    if "most" in limit and value > limit["most"]:
+        return f"must be at most {limit['most']}"
+    if "below" in limit and value >= limit["below"]:
+        return f"must be less than {limit['below']}"
+    return None
 
 
 def target_of(group: str, node: Any) -> Callable[..., Any]:

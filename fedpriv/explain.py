@@ -46,8 +46,10 @@ def _from_text(error: BaseException) -> str:
         key = getattr(cause, "full_key", None) or (named or "").partition("=")[0]
         value = re.search(r"Value '([^']*)'", str(cause))
         kind = re.search(r"converted to (\w+)", str(cause))
-        wanted = _KINDS.get(kind.group(1), kind.group(1)) if kind else "of another type"
-        return f"{key}={value.group(1) if value else '?'}: must be {wanted}"
+        other = "a list in brackets" if "is not a ListConfig" in str(cause) else "of another type"
+        wanted = _KINDS.get(kind.group(1), kind.group(1)) if kind else other
+        given = value.group(1) if value else (named or "").partition("=")[2] or "?"
+        return f"{key}={given}: must be {wanted}"
     if named and ("not in" in text or "No match in the defaults list" in text):
         written = re.search(r"append to your config use \+(\S+)", text)
         return _unknown(written.group(1) if written else named.lstrip("+~"))

@@ -19,6 +19,7 @@ from fedpriv.errors import Interrupted, UserError
 from fedpriv.files import write_atomically
 from fedpriv.partitions import picture
 from fedpriv.recorder import Recorder
+from fedpriv.samples import SAMPLES, KeptSamples
 from fedpriv.screen import Watch, console, errors, result_table
 from fedpriv.trainer import Trainer
 
@@ -36,14 +37,15 @@ def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
             return finished
         with console.status("preparing") if console.is_terminal else nullcontext():
             run = build(cfg, secret=lambda: _secret(folder))
+            samples = KeptSamples(cfg.samples_at, run)
         for warning in run.warnings:
             errors.print(f"warning: {warning}", soft_wrap=True)
         write_atomically(folder / IDENTITY, config_hash(cfg).encode())
-        _continue(folder, run)
-        return _train(cfg, run, folder, title)
+        _continue(folder, run, samples)
+        return _train(cfg, run, samples, folder, title)
 
 
-def _train(cfg: DictConfig, run: Run, folder: Path, title: str) -> dict[str, Any]:
+def _train(cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title: str) -> dict[str, Any]:
     trainer = run.trainer
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True))
     picture.save(run.split, run.data.y_train.numpy(), run.data.y_test.numpy(), run.data.classes, folder)
@@ -53,11 +55,14 @@ def _train(cfg: DictConfig, run: Run, folder: Path, title: str) -> dict[str, Any
 
     def save() -> None:
         recorder.sync()
-        checkpoint.save(folder, {**trainer.state(), "device": trainer.setting.device.type})
+        state = {**trainer.state(), "samples": samples.state(), "device": trainer.setting.device.type}
+        checkpoint.save(folder, state)
 
+    samples.keep(trainer)
     with _stop_request() as wanted, Watch(cfg.rounds, trainer.next_round) as watch:
         while trainer.next_round < cfg.rounds and not trainer.exhausted:
             row = recorder.add(trainer.round(), trainer)
+            samples.keep(trainer)
             watch.show(row)
             logger.log(row)
             every, done = cfg.checkpoint.every, trainer.next_round
@@ -73,11 +78,13 @@ def _train(cfg: DictConfig, run: Run, folder: Path, title: str) -> dict[str, Any
         errors.print(f"warning: {remark}", soft_wrap=True)
         run.warnings.append(remark)
     privacy = trainer.ledger.report(noise_seeded=trainer.seeded)
+    privacy["not_covered"] += samples.not_covered
     summary = recorder.summary(
         trainer, config_hash=config_hash(cfg), parameters=trainer.setting.layout.shared, warnings=run.warnings
     )
     recorder.json("privacy.json", privacy)
     pictures.curves(recorder, title, folder)
+    samples.write(folder)
     logger.finish(summary, {"clients": folder / "clients.csv", "partition": folder / "partition.csv"})
     recorder.json("summary.json", summary)  # last: its presence says the run is complete
     result_table(summary, privacy, folder)
@@ -108,7 +115,7 @@ def _claim(folder: Path, cfg: DictConfig) -> dict[str, Any] | None:
     """Make sure the folder is for this run; the summary if it is finished already."""
     marker, summary = folder / IDENTITY, folder / "summary.json"
     if not cfg.resume:
-        for name in (IDENTITY, KEY, "summary.json", "metrics.csv", "clients.csv"):
+        for name in (IDENTITY, KEY, "summary.json", "metrics.csv", "clients.csv", *SAMPLES):
             (folder / name).unlink(missing_ok=True)
         checkpoint.remove(folder)
     elif marker.exists() and marker.read_text().strip() != config_hash(cfg):
@@ -133,7 +140,7 @@ def _secret(folder: Path) -> bytes:
     return path.read_bytes()
 
 
-def _continue(folder: Path, run: Run) -> None:
+def _continue(folder: Path, run: Run, samples: KeptSamples) -> None:
     state, problems = checkpoint.load(folder)
     for problem in problems:
         errors.print(f"warning: {problem}", soft_wrap=True)
@@ -146,6 +153,7 @@ def _continue(folder: Path, run: Run) -> None:
             f"repeated rounds twice; use device={state['device']} or resume=false"
         )
     run.trainer.load(state)
+    samples.load(state.get("samples", {}))
     console.print(f"continuing after round {run.trainer.next_round}")
 
 

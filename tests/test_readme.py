@@ -1,6 +1,7 @@
 """The README tells the truth: its commands run, its table lists what there is, its example works."""
 
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,11 @@ from fedpriv.config import GROUPS
 from tests.test_datasets import idx
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
-COMMANDS = [
-    line.split("#")[0].split()
+BLOCKS = [
+    [shlex.split(line, comments=True) for line in block.splitlines() if line.startswith("fedpriv ")]
     for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-    for line in block.splitlines()
-    if line.startswith("fedpriv ")
 ]
+COMMANDS = [command for block in BLOCKS for command in block]
 # Added to every run, so that the form of the command is tested and not the patience of the reader.
 QUICK = ["rounds=1", "clients=4", "partition=classes", "local_steps=1", "batch_size=8", "epsilon=8"]
 
@@ -30,14 +30,22 @@ def test_commands_run(fedpriv, tmp_path, command):
             (tmp_path / "MNIST" / "raw" / f"{side}-{kind}-ubyte").write_bytes(idx(array))
     for name, code in re.findall(r"Write `(\w+\.py)`.*?```python\n(.*?)```", README, re.DOTALL):
         (tmp_path / name).write_text(code)
+    (block,) = [b for b in BLOCKS if command in b]
+    before = [c for c in block[: block.index(command)] if c[1] == "run"] if command[1] == "figure" else []
+    for each in (*before, command):  # a figure needs the runs above it
+        more = [*quickly(each), f"data_dir={tmp_path}"] if each[1] in ("run", "privacy") else []
+        done = fedpriv(*each[1:], *more)
+        assert done.code == 0, done.err
+
+
+def quickly(command: list[str]) -> list[str]:
+    """What to add, leaving alone what the command sweeps."""
     quick = [q for q in QUICK if q.split("=")[0] not in {c.split("=")[0] for c in command if "," in c}]
     if "partition=dirichlet" in command:
         quick.remove("partition=classes")
     if any(c.startswith("participations=") for c in command):  # rounds and clients must fit each other
         quick = quick[2:]
-    more = [*quick, f"data_dir={tmp_path}"] if command[1] in ("run", "privacy") else []
-    done = fedpriv(*command[1:], *more)
-    assert done.code == 0, done.err
+    return quick + ["samples_at=[0,1]"] * any(c.startswith("samples_at=") for c in command)
 
 
 def test_there_are_commands_and_an_example():

@@ -366,7 +366,7 @@ def test_hydra_stays_usable(fedpriv):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("fedpriv ", "run privacy list data"),
+        ("fedpriv ", "run figure privacy list data"),
         ("fedpriv run dataset=mn", "dataset=mnist"),
         ("fedpriv run dp=", "dp=cdp"),
         ("fedpriv run clie", "clients="),

@@ -1,0 +1,1 @@
+"""Figures of several finished runs (`fedpriv figure`), a file a kind; each also as a table of its numbers."""

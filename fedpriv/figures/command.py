@@ -1,0 +1,107 @@
+"""`fedpriv figure`: read finished runs, draw one kind of figure, write it and the numbers in it."""
+
+import csv
+import glob
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from fedpriv.errors import UserError
+from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss, results, samples
+from fedpriv.figures.style import Drawn
+from fedpriv.screen import console, errors
+
+HELP = """\
+usage: fedpriv figure KIND FOLDER ... [out=FILE.png] [by=key,key]
+
+Draws all finished runs found in and below the folders, and writes the plotted numbers beside the picture.
+
+kinds
+  emd-epsilon    EMD between the clients' training losses against epsilon, a line a DP variant and transform;
+                 runs with dp=none are the dashed baseline (PrivateFL, Figure 1)
+  emd-classes    the same against partition.classes_per_client (Figures 3, 6a, 6c, 8)
+  emd-accuracy   accuracy against EMD, joined in the order of epsilon (Figure 7); view=local|global,
+                 pick=last|best
+  loss           test loss over the rounds, a line a setting (Figures 6b, 6d)
+  samples        samples before and after each transform, from runs with samples_at (Figure 10)
+
+options
+  out=FILE.png   where to write, or .pdf for print; default: figure-KIND.png in the first folder
+  by=key,key     a line for each value of these keys of config.yaml, such as by=lr,model.activation
+
+Runs that differ in the seed alone are averaged. Runs that differ in anything else the figure does not show
+are refused, so that nothing is averaged or compared by accident: by= shows it, or give fewer folders.
+
+examples
+  fedpriv run -m dp=ldp epsilon=2,4,6,8 seed=0,1,2 hydra.sweep.dir=outputs/study
+  fedpriv run -m dp=none seed=0,1,2 hydra.sweep.dir=outputs/study
+  fedpriv figure emd-epsilon outputs/study
+"""
+KINDS: dict[str, Callable[..., Drawn]] = {
+    "emd-epsilon": emd_epsilon.draw,
+    "emd-classes": emd_classes.draw,
+    "emd-accuracy": emd_accuracy.draw,
+    "loss": loss.draw,
+    "samples": samples.draw,
+}
+_OF_A_RUN = ("metrics", "clients", "partition", "curves", "samples")  # files that a figure must not replace
+
+
+def main(arguments: list[str]) -> int:
+    if {"-h", "--help"} & set(arguments):
+        print(HELP, end="")
+        return 0
+    kind, folders, options = _parse(arguments)
+    out = Path(options.pop("out", "")) if options.get("out") else _default(kind, folders[0])
+    if out.suffix not in (".png", ".pdf"):
+        raise UserError(f"out={out}: must end in .png or .pdf")
+    if out.stem in _OF_A_RUN and (out.parent / "config.yaml").exists():
+        raise UserError(f"out={out}: would replace a file of the run there; choose another name")
+    runs, unfinished = results.find(folders)
+    by = {"by": [k for k in options.pop("by").split(",") if k]} if "by" in options else {}
+    drawn = KINDS[kind](runs, **options, **by)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        stamp = "Software" if out.suffix == ".png" else "CreationDate"
+        drawn.figure.savefig(out, metadata={stamp: None})  # the same runs give the same bytes
+        with open(out.with_suffix(".csv"), "w", newline="") as file:
+            writer = csv.DictWriter(file, drawn.rows[0].keys(), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(drawn.rows)
+    except OSError as problem:
+        raise UserError(f"out={out}: cannot be written ({problem.strerror}); choose another") from problem
+    if unfinished:
+        errors.print(f"warning: {unfinished} unfinished runs left out", soft_wrap=True)
+    console.print(f"{out} and {out.with_suffix('.csv').name}, from {len(runs)} runs", soft_wrap=True)
+    return 0
+
+
+def _parse(arguments: list[str]) -> tuple[str, list[Path], dict[str, str]]:
+    kind, *rest = arguments or [""]
+    if kind not in KINDS:
+        raise UserError(f"figure {kind}: choose a kind of {', '.join(KINDS)}; `fedpriv figure --help`")
+    options = dict(a.split("=", 1) for a in rest if re.match(r"\w+=", a))
+    allowed = [
+        "out",
+        *[n for n, p in inspect.signature(KINDS[kind]).parameters.items() if p.kind == p.KEYWORD_ONLY],
+    ]
+    for name, value in options.items():
+        if name not in allowed:
+            raise UserError(f"{name}={value}: no such option of figure {kind}; it has {', '.join(allowed)}")
+    folders = [Path(a) for a in rest if not re.match(r"\w+=", a)]
+    if not folders:
+        raise UserError(f"figure {kind}: name the folders to look for runs in, such as outputs/runs")
+    return kind, folders, options
+
+
+def _default(kind: str, folder: Path) -> Path:
+    """In the folder, or beside it if it is itself a run's."""
+    return (folder.parent if (folder / "config.yaml").exists() else folder) / f"figure-{kind}.png"
+
+
+def complete(words: list[str]) -> str:
+    """For tab completion, the last of `fedpriv figure ...`: kinds, then options and folders."""
+    if len(words) == 3:
+        return " ".join(KINDS)
+    return " ".join(["out=", "by=", "view=", "pick=", *sorted(glob.glob(f"{words[-1]}*/"))])

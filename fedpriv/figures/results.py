@@ -1,0 +1,85 @@
+"""Finished runs found below some folders: what was asked of each and what came of it."""
+
+import csv
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from fedpriv.catalogue import contents, option_of
+from fedpriv.config import GROUPS, NOT_HASHED
+from fedpriv.errors import UserError
+
+
+@dataclass(frozen=True)
+class Result:
+    """One finished run."""
+
+    folder: Path
+    values: dict[str, Any]  # the config, flat: a group's value is its option, the option's are group.key
+    summary: dict[str, Any]
+    rounds: list[dict[str, str]]  # metrics.csv
+
+    @property
+    def private(self) -> bool:
+        return self.values["dp_variant"] != "none"
+
+    def column(self, name: str) -> dict[int, float]:
+        """A metric by round, where it was measured."""
+        return {int(r["round"]): float(r[name]) for r in self.rounds if r[name]}
+
+    def last(self, name: str) -> float:
+        if not (measured := self.column(name)):
+            raise UserError(f"{self.folder}: no {name} in metrics.csv; leave this run out")
+        return measured[max(measured)]
+
+
+def flat(config: dict[str, Any]) -> dict[str, Any]:
+    """Dotted keys of what decides a run's numbers; a value that an option only took over from the top level,
+    as budget.epsilon does, is left out."""
+    values: dict[str, Any] = {}
+    for key, value in config.items():
+        if key in (*NOT_HASHED, "samples_at"):
+            continue
+        if key not in GROUPS:
+            values[key] = value
+            continue
+        values[key] = option = option_of(key, value)
+        written = contents(key).get(option, {})
+        for name, v in value.items():
+            source = re.fullmatch(r"\$\{(\w+)\}", str(written.get(name)))
+            if name != "_target_" and not (source and config.get(source.group(1)) == v):
+                values[f"{key}.{name}"] = v
+    return values
+
+
+def read(folder: Path) -> Result:
+    try:
+        config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+        summary = json.loads((folder / "summary.json").read_text())
+        with open(folder / "metrics.csv", newline="") as file:
+            rounds = list(csv.DictReader(file))
+        assert isinstance(config, dict)
+        return Result(folder, flat({str(k): v for k, v in config.items()}), summary, rounds)
+    except Exception as problem:  # whatever a damaged file makes its reader raise
+        reason = f"{type(problem).__name__}: {problem}".splitlines()[0]
+        raise UserError(f"{folder}: cannot be read as a run ({reason}); leave it out") from problem
+
+
+def find(folders: Sequence[Path]) -> tuple[list[Result], int]:
+    """Every finished run in or below the folders, and how many unfinished ones there are."""
+    found: dict[Path, Path] = {}  # the real place -> as it was given: no run counts twice
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"{folder}: no such folder; give run folders or a folder that holds some")
+        for file in sorted(folder.rglob("metrics.csv")):
+            found.setdefault(file.parent.resolve(), file.parent)
+    finished = [f for f in found.values() if (f / "summary.json").exists()]
+    if not finished:
+        given = ", ".join(map(str, folders))
+        raise UserError(f"{given}: no finished run there; make some with `fedpriv run`")
+    return [read(f) for f in finished], len(found) - len(finished)
