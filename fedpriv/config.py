@@ -140,13 +140,13 @@ def check(cfg: DictConfig) -> None:
         raise UserError(
             f"{unknown[0]}={cfg[unknown[0]]}: there is no such key; `fedpriv run --help` lists all"
         )
-    _check_limits(cfg, Settings, "")
-    _check_limits(cfg.checkpoint, CheckpointSettings, "checkpoint.")
+    check_limits(cfg, Settings, "")
+    check_limits(cfg.checkpoint, CheckpointSettings, "checkpoint.")
     for group in GROUPS:
         _check_group(group, OmegaConf.to_container(cfg[group], resolve=True))
 
 
-def _check_limits(cfg: DictConfig, settings: type, prefix: str) -> None:
+def check_limits(cfg: DictConfig, settings: type, prefix: str) -> None:
     for f in fields(settings):
         if "help" not in f.metadata:
             continue
