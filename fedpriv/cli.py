@@ -1,4 +1,4 @@
-"""The command line: `fedpriv run`, `list`, `privacy`, `data`. `run` is Hydra's, with two short names."""
+"""The command line: `fedpriv run`, `list`, `privacy`, `data`, `features`. `run` is Hydra's, shortened."""
 
 import contextlib
 import io
@@ -18,16 +18,19 @@ fedpriv: compose, run and honestly account private federated learning experiment
   fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
   fedpriv list [group]                             every group and option: what it is, which paper
   fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
+  fedpriv features dataset=... encoder=...         encode images once, for dataset=features
 
 examples
   fedpriv run
   fedpriv run dataset=mnist dp=ldp agg=mean clients=100 epsilon=8 rounds=150
   fedpriv run -m epsilon=2,4,6,8 clients=50,100
   fedpriv privacy dp=cdp epsilon=2 sample_rate=0.5
+  fedpriv features dataset=cifar10 encoder=resnext
 
-`fedpriv run --help` lists every key. Tab completion: eval "$(fedpriv -sc install=bash)"
+`fedpriv run --help` lists every key, `fedpriv features --help` every encoder.
+Tab completion: eval "$(fedpriv -sc install=bash)"
 """
-COMMANDS = ("run", "privacy", "list", "data")
+COMMANDS = ("run", "privacy", "list", "data", "features")
 SHORT = {"dp": "dp_variant", "agg": "aggregator"}
 
 
@@ -80,7 +83,8 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if command not in COMMANDS:
         raise UserError(f"{command}: no such command; choose one of {', '.join(COMMANDS)}")
-    return {"run": _run, "privacy": _privacy, "list": _list, "data": _data}[command](rest)
+    functions = {"run": _run, "privacy": _privacy, "list": _list, "data": _data, "features": _features}
+    return functions[command](rest)
 
 
 def _run(rest: list[str]) -> int:
@@ -101,6 +105,11 @@ def _complete(arguments: list[str]) -> int:
     words = os.environ.get("COMP_LINE", "").split(" ")
     if len(words) == 2:
         print(" ".join(COMMANDS))
+        return 0
+    if len(words) > 2 and words[1] == "features":
+        from fedpriv.encoders.settings import completions
+
+        print(" ".join(completions(words[-1])))
         return 0
     short = None
     if len(words) > 2:
@@ -140,6 +149,12 @@ def _list(rest: list[str]) -> int:
 
     show(rest)
     return 0
+
+
+def _features(rest: list[str]) -> int:
+    from fedpriv.encoders.command import features
+
+    return features(rest)
 
 
 def _data(rest: list[str]) -> int:
