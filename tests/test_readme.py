@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fedpriv import catalogue
 from fedpriv.config import GROUPS
+from fedpriv.vision import tv_models
 from tests.test_datasets import idx
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -28,12 +30,20 @@ def test_commands_run(fedpriv, tmp_path, command):
     for side in ("train", "t10k"):
         for kind, array in (("images-idx3", images), ("labels-idx1", np.arange(80, dtype=np.uint8) % 10)):
             (tmp_path / "MNIST" / "raw" / f"{side}-{kind}-ubyte").write_bytes(idx(array))
+    (tmp_path / "features").mkdir()
+    if command[1] == "features":
+        torch.save(tv_models.resnet50().state_dict(), tmp_path / "simclr.pt")
+    elif "dataset=features" in command:
+        (path,) = [word.split("=")[1] for word in command if word.startswith("dataset.path=")]
+        x, y = np.ones((80, 5)), np.arange(80) % 10
+        np.savez(tmp_path / "features" / path, x_train=x, y_train=y, x_test=x, y_test=y)
     for name, code in re.findall(r"Write `(\w+\.py)`.*?```python\n(.*?)```", README, re.DOTALL):
         (tmp_path / name).write_text(code)
     quick = [q for q in QUICK if q.split("=")[0] not in {c.split("=")[0] for c in command if "," in c}]
     if "partition=dirichlet" in command:
         quick.remove("partition=classes")
     more = [*quick, f"data_dir={tmp_path}"] if command[1] in ("run", "privacy") else []
+    more = ["size=32", f"data_dir={tmp_path}"] if command[1] == "features" else more
     done = fedpriv(*command[1:], *more)
     assert done.code == 0, done.err
 
