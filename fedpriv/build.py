@@ -16,6 +16,7 @@ from torch import nn
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.config import INJECTED, check, target_of
 from fedpriv.datasets.base import Data, default_data_dir
+from fedpriv.device import choose_device
 from fedpriv.engine import batches
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.layout import Layout
@@ -63,7 +64,7 @@ def make(cfg: DictConfig, group: str, **facts: Any) -> Any:
 def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes) -> Run:
     """Everything a run needs; `secret` gives the key where noise must not follow from the config."""
     check(cfg)
-    device = _device(cfg.device)
+    device = choose_device(cfg.device)
     dtype = {"float32": torch.float32, "float64": torch.float64}[cfg.dtype]
     seed = cfg.seed
 
@@ -145,15 +146,6 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes) ->
     )
     make(cfg, "stage").prepare(trainer)
     return Run(trainer, data, split, network.transform, _warnings(trainer))
-
-
-def _device(name: str) -> torch.device:
-    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        name = next(n for n, there in present.items() if there)
-    if not present[name]:
-        raise UserError(f"device={name}: there is none on this machine; use device=auto or device=cpu")
-    return torch.device(name)
 
 
 def _check_norms(network: nn.Module, mechanism: Mechanism) -> None:

@@ -1,4 +1,4 @@
-"""The command line: `run`, `figure`, `privacy`, `list` and `data`; `run` is Hydra's, with two short names."""
+"""The command line: `fedpriv run` and its neighbours. `run` is Hydra's, with two short names."""
 
 import contextlib
 import io
@@ -19,16 +19,19 @@ fedpriv: compose, run and honestly account private federated learning experiment
   fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
   fedpriv list [group]                             every group and option: what it is, which paper
   fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
+  fedpriv features dataset=... encoder=...         encode images once, for dataset=features
 
 examples
   fedpriv run
   fedpriv run dataset=mnist dp=ldp agg=mean clients=100 epsilon=8 rounds=150
   fedpriv run -m epsilon=2,4,6,8 clients=50,100
   fedpriv privacy dp=cdp epsilon=2 sample_rate=0.5
+  fedpriv features dataset=cifar10 encoder=resnext
 
-`fedpriv run --help` lists every key. Tab completion: eval "$(fedpriv -sc install=bash)"
+`fedpriv run --help` lists every key, `fedpriv features --help` every encoder.
+Tab completion: eval "$(fedpriv -sc install=bash)"
 """
-COMMANDS = ("run", "figure", "privacy", "list", "data")
+COMMANDS = ("run", "figure", "privacy", "list", "data", "features")
 SHORT = {"dp": "dp_variant", "agg": "aggregator"}
 
 
@@ -81,8 +84,15 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if command not in COMMANDS:
         raise UserError(f"{command}: no such command; choose one of {', '.join(COMMANDS)}")
-    commands = {"run": _run, "figure": _figure, "privacy": _privacy, "list": _list, "data": _data}
-    return commands[command](rest)
+    functions = {
+        "run": _run,
+        "figure": _figure,
+        "privacy": _privacy,
+        "list": _list,
+        "data": _data,
+        "features": _features,
+    }
+    return functions[command](rest)
 
 
 def _run(rest: list[str]) -> int:
@@ -114,6 +124,11 @@ def _complete(arguments: list[str]) -> int:
         from fedpriv.figures.command import complete
 
         print(complete(words))
+        return 0
+    if len(words) > 2 and words[1] == "features":
+        from fedpriv.encoders.settings import completions
+
+        print(" ".join(completions(words[-1])))
         return 0
     short = None
     if len(words) > 2:
@@ -153,6 +168,12 @@ def _list(rest: list[str]) -> int:
 
     show(rest)
     return 0
+
+
+def _features(rest: list[str]) -> int:
+    from fedpriv.encoders.command import features
+
+    return features(rest)
 
 
 def _data(rest: list[str]) -> int:

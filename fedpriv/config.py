@@ -152,8 +152,8 @@ def check(cfg: DictConfig) -> None:
         raise UserError(
             f"{unknown[0]}={cfg[unknown[0]]}: there is no such key; `fedpriv run --help` lists all"
         )
-    _check_limits(cfg, Settings, "")
-    _check_limits(cfg.checkpoint, CheckpointSettings, "checkpoint.")
+    check_limits(cfg, Settings, "")
+    check_limits(cfg.checkpoint, CheckpointSettings, "checkpoint.")
     if late := [r for r in cfg.samples_at if r > cfg.rounds]:
         raise UserError(
             f"samples_at={cfg.samples_at}: there is no round {late[0]}; choose from 0 to rounds={cfg.rounds}"
@@ -162,7 +162,7 @@ def check(cfg: DictConfig) -> None:
         _check_group(group, OmegaConf.to_container(cfg[group], resolve=True))
 
 
-def _check_limits(cfg: DictConfig, settings: type, prefix: str) -> None:
+def check_limits(cfg: DictConfig, settings: type, prefix: str) -> None:
     for f in fields(settings):
         if "help" not in f.metadata:
             continue

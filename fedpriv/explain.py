@@ -17,7 +17,7 @@ from fedpriv.config import GROUPS, described
 from fedpriv.errors import UserError
 
 _FILES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOENT, errno.ENOTDIR, errno.EEXIST)
-_KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
+_KINDS = {"Integer": "a whole number", "Float": "a number", "bool": "true or false"}
 
 
 def explain(error: BaseException) -> str | None:
@@ -45,7 +45,7 @@ def _from_text(error: BaseException) -> str:
     if isinstance(cause, ValidationError):
         key = getattr(cause, "full_key", None) or (named or "").partition("=")[0]
         value = re.search(r"Value '([^']*)'", str(cause))
-        kind = re.search(r"converted to (\w+)", str(cause))
+        kind = re.search(r"(?:converted to|not a valid) (\w+)", str(cause))
         other = "a list in brackets" if "is not a ListConfig" in str(cause) else "of another type"
         wanted = _KINDS.get(kind.group(1), kind.group(1)) if kind else other
         given = value.group(1) if value else (named or "").partition("=")[2] or "?"

@@ -1,6 +1,5 @@
 """One run from config to results: build, continue if there is something to continue, train, record."""
 
-import fcntl
 import json
 import secrets
 import signal
@@ -16,7 +15,7 @@ from fedpriv import checkpoint, pictures
 from fedpriv.build import Run, build, make
 from fedpriv.config import config_hash
 from fedpriv.errors import Interrupted, UserError
-from fedpriv.files import write_atomically
+from fedpriv.files import alone, write_atomically
 from fedpriv.partitions import picture
 from fedpriv.recorder import Recorder
 from fedpriv.samples import SAMPLES, KeptSamples
@@ -29,7 +28,7 @@ IDENTITY, KEY = "identity.txt", "noise.key"
 def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
     """Run, continue or just show the run that `folder` holds; returns the summary."""
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    with alone(folder):
         finished = _claim(folder, cfg)
         if finished:
             console.print(f"already done; resume=false runs it again ({title})")
@@ -155,19 +154,6 @@ def _continue(folder: Path, run: Run, samples: KeptSamples) -> None:
     run.trainer.load(state)
     samples.load(state.get("samples", {}))
     console.print(f"continuing after round {run.trainer.next_round}")
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process a folder."""
-    with open(folder / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{folder} is being written by another run of the same command; wait for it"
-            ) from None
-        yield
 
 
 @contextmanager

@@ -363,9 +363,12 @@ def test_every_cell_of_the_study_is_a_run_of_the_paper(config, tmp_path):
         for chosen in itertools.product(*every):
             cfg = config(*chosen, *first)
             check(cfg)
-            assert cfg.model.activation == "tanh" and cfg.batch_size == 64 and cfg.delta == 1e-3
+            assert cfg.delta == 1e-3
+            if {"dataset=features", "dataset=emnist"} & set(chosen):
+                continue  # other settings: the encoder's and Agarwal et al.'s
+            assert cfg.model.activation == "tanh" and cfg.batch_size == 64
             if "dp=cdp" in chosen:
-                assert cfg.lr == 0.005 and cfg.dp_variant.bound == "median"
+                assert cfg.lr == 0.005 and cfg.dp_variant.bound == "paper"
                 assert cfg.transform.get("lr", 0.1) == 0.1
             elif "dp=ldp" in chosen:
                 assert cfg.lr == 0.1 and cfg.transform.get("lr") is None

@@ -85,8 +85,6 @@ def test_data_that_does_not_fit_is_refused_in_one_line(build):
 
 def test_missing_pretrained_weights_are_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    monkeypatch.setattr(
-        "urllib.request.urlopen", lambda *a, **k: (_ for _ in ()).throw(OSError("no network"))
-    )
+    monkeypatch.setattr("torch.hub.urlopen", lambda *a, **k: (_ for _ in ()).throw(OSError("no network")))
     with pytest.raises(UserError, match=r"resnet18-f37072fd\.pth"):
         resnet.resnet18(CIFAR, 10, stem="imagenet", pretrained=True)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fedpriv import catalogue
 from fedpriv.config import GROUPS
+from fedpriv.vision import tv_models
 from tests.test_datasets import idx
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -28,12 +30,20 @@ def test_commands_run(fedpriv, tmp_path, command):
     for side in ("train", "t10k"):
         for kind, array in (("images-idx3", images), ("labels-idx1", np.arange(80, dtype=np.uint8) % 10)):
             (tmp_path / "MNIST" / "raw" / f"{side}-{kind}-ubyte").write_bytes(idx(array))
+    (tmp_path / "features").mkdir()
+    if command[1] == "features":
+        torch.save(tv_models.resnet50().state_dict(), tmp_path / "simclr.pt")
+    elif "dataset=features" in command:
+        (path,) = [word.split("=")[1] for word in command if word.startswith("dataset.path=")]
+        x, y = np.ones((80, 5)), np.arange(80) % 10
+        np.savez(tmp_path / "features" / path, x_train=x, y_train=y, x_test=x, y_test=y)
     for name, code in re.findall(r"Write `(\w+\.py)`.*?```python\n(.*?)```", README, re.DOTALL):
         (tmp_path / name).write_text(code)
     (block,) = [b for b in BLOCKS if command in b]
     before = [c for c in block[: block.index(command)] if c[1] == "run"] if command[1] == "figure" else []
     for each in (*before, command):  # a figure needs the runs above it
-        more = [*quickly(each), f"data_dir={tmp_path}"] if each[1] in ("run", "privacy") else []
+        more = {"run": quickly(each), "privacy": quickly(each), "features": ["size=32"]}.get(each[1])
+        more = [*more, f"data_dir={tmp_path}"] if more else []
         done = fedpriv(*each[1:], *more)
         assert done.code == 0, done.err
 

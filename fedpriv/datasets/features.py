@@ -1,4 +1,4 @@
-"""Feature vectors computed beforehand, for example by a pretrained image model: one .npz file."""
+"""Feature vectors computed beforehand, for example by `fedpriv features`: one .npz file."""
 
 from pathlib import Path
 
@@ -6,20 +6,32 @@ import numpy as np
 import torch
 
 from fedpriv.datasets.base import Data, Dataset, Part, reading
+from fedpriv.datasets.feature_norm import DN, collected
 from fedpriv.errors import UserError
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 class Features(Dataset):
-    """`path` is absolute or relative to the data folder's `features` or the data folder itself."""
+    """`path` is absolute or relative to the data folder's `features` or the data folder itself.
+
+    `dn` is PrivateFL's data normalisation (section 6.2.1, after Tramer and Boneh 2021): `half` takes 0.5 for
+    mean and variance, the paper's text for CLIP and SimCLR; `unit` takes 0 and 1 as the authors' code does,
+    which leaves the features as they are; `source` takes what was collected from other, public features, the
+    .npz file `statistics`: the paper uses CIFAR-100's for its ResNeXt. Statistics of the private training
+    features themselves are never used, for they are not private.
+    """
 
     name = "features"
     about = "feature vectors from an .npz file"
 
-    def __init__(self, *, path: str | None = None) -> None:
+    def __init__(self, *, path: str | None = None, dn: DN = "none", statistics: str | None = None) -> None:
         super().__init__(download=False)
-        self.path = path
+        self.path, self.dn, self.statistics = path, dn, statistics
+        if dn != "source" and statistics is not None:
+            raise UserError(
+                f"dataset.statistics={statistics} is not used with dn={dn}; set dataset.dn=source"
+            )
 
     @property
     def parts(self) -> list[Part]:
@@ -35,10 +47,12 @@ class Features(Dataset):
     def on_disk(self, data_dir: Path) -> list[tuple[Path, str | None]]:
         if self.path is None:
             return [(path, None) for path in self.available(data_dir)]
-        for parent in (self.folder(data_dir), Path(data_dir)):
-            if (place := parent / self.path).is_file():  # an absolute path ignores its parent
-                return [(place, None)]
-        return []
+        found = self._find(self.path, data_dir)
+        return [(found, None)] if found else []
+
+    def _find(self, name: str, data_dir: Path) -> Path | None:
+        places = (folder / name for folder in (self.folder(data_dir), Path(data_dir)))
+        return next((place for place in places if place.is_file()), None)  # an absolute name ignores folders
 
     def fetch(self, data_dir: Path) -> None:
         raise UserError(
@@ -59,15 +73,35 @@ class Features(Dataset):
         return "ok (arrays complete; no published checksum)" if found else "missing"
 
     def read(self, data_dir: Path) -> Data:
-        found = self.on_disk(data_dir)
-        if self.path is None or not found:
-            names = ", ".join(path.name for path in self.available(data_dir)) or "no .npz file"
-            what = "no path given" if self.path is None else f"no file {self.path}"
+        found = self._required("path", self.path, data_dir)
+        data = self._read(found)
+        if self.dn == "half":
+            for x in (data.x_train, data.x_test):
+                x.sub_(0.5).div_(0.5**0.5)
+        elif self.dn == "source":
+            self._standardise(data, found, self._required("statistics", self.statistics, data_dir))
+        return data
+
+    def _required(self, option: str, name: str | None, data_dir: Path) -> Path:
+        if name is not None and (found := self._find(name, data_dir)):
+            return found
+        names = ", ".join(path.name for path in self.available(data_dir)) or "no .npz file"
+        what = f"no {option} given" if name is None else f"no file {name}"
+        raise UserError(
+            f"dataset {self.name}: {what}; set dataset.{option} to an .npz file "
+            f"({self.folder(data_dir)} has {names})"
+        )
+
+    def _standardise(self, data: Data, path: Path, statistics: Path) -> None:
+        if statistics.samefile(path):
             raise UserError(
-                f"dataset {self.name}: {what}; set dataset.path to an .npz file "
-                f"({self.folder(data_dir)} has {names})"
+                f"dataset.statistics={statistics} is dataset.path itself, and statistics of the private "
+                "training features are not private; name features of a public dataset"
             )
-        return self._read(found[0][0])
+        with reading(self.name, statistics):
+            mean, variance = collected(statistics, data.y_train.numpy(), data.shape[0])
+        for x in (data.x_train, data.x_test):
+            x.sub_(torch.from_numpy(mean).float()).div_(torch.from_numpy(variance).sqrt().float())
 
     def _read(self, path: Path) -> Data:
         with reading(self.name, path), np.load(path, allow_pickle=False) as content:

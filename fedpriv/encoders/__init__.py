@@ -1,0 +1,1 @@
+"""Frozen image encoders, and `fedpriv features`, which runs a dataset through one and keeps the result."""
