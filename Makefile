@@ -10,7 +10,7 @@ help:
 	@echo "make demo       install and run the built-in example (digits, 20 clients, LDP, epsilon 8)"
 	@echo "make test       install with the dev extra, lint, run the tests"
 	@echo "make test-long  the tests that take minutes"
-	@echo "make study-heterogeneity  PrivateFL's Figures 1, 3, 6, 7, 8 and 10 on MNIST: most of a day"
+	@echo "make study-heterogeneity  PrivateFL's Figures 1, 3, 6, 7, 8 and 10 on MNIST: about a day"
 	@echo "make bench      speed against Opacus, as ratios"
 	@echo "make lint       ruff and mypy;  make format  rewrites the code's layout"
 	@echo "make clean      remove the environment and caches (results in outputs/ stay)"
