@@ -80,7 +80,7 @@ def test_emd_against_epsilon_with_the_baseline(fedpriv, put, tmp_path):
     (axes,) = drawn.figure.axes
     (baseline,) = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert baseline.get_label() == "no DP, no transform" and set(baseline.get_ydata()) == {0.3125}
-    labels = [t.get_text() for t in axes.get_legend().get_texts()]
+    labels = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
     assert labels == ["LDP, no transform", "LDP, linear transform", "no DP, no transform"]
     assert "mean of 2 seeds" in axes.get_title()
 
@@ -142,7 +142,7 @@ def test_loss_has_a_line_for_everything_that_differs(put, tmp_path):
         ("0.2", 3, 3.0, 1),
     ]
     (axes,) = drawn.figure.axes
-    labels = [t.get_text() for t in axes.get_legend().get_texts()]
+    labels = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
     assert labels == ["LDP, no transform, lr=0.1", "LDP, no transform, lr=0.2"]
     assert "mean of 1 to 2 seeds" in axes.get_title()
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fedpriv.errors import UserError
 from fedpriv.figures.lines import NAMED, differing, lines_of, mean_of, one_a_seed
 from fedpriv.figures.results import Result
-from fedpriv.figures.style import Drawn, band, canvas, finish, looks
+from fedpriv.figures.style import Drawn, band, canvas, finish, looks, whole_ticks
 
 
 def draw(runs: Sequence[Result]) -> Drawn:
@@ -33,5 +33,6 @@ def draw(runs: Sequence[Result]) -> Drawn:
         every = max(1, len(rounds) // 10)
         axes.plot(rounds, [m.mean for m in means], markevery=every, **look[line])
         band(axes, rounds, means, look[line]["color"])
+    whole_ticks(axes, (r["round"] for r in rows))
     axes.set_ylim(bottom=0)
     return finish(Drawn(figure, rows), runs, look)

@@ -82,14 +82,17 @@ def finish(
     axes.set_title("\n".join([": ".join(t for t in (what, sizes) if t), notes]), fontsize=9)
     named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     handles = [named[style["label"]] for style in look.values()]
-    if len(handles) <= 6:
-        axes.legend(handles=handles, fontsize=8, framealpha=0.8, handlelength=4.5)
-        return drawn
-    drawn.figure.legend(
-        handles=handles, loc="outside right upper", fontsize=7, frameon=False, handlelength=4.5
-    )
     width, height = drawn.figure.get_size_inches()
-    drawn.figure.set_size_inches(width + 2.4, height)
+    beside = len(handles) > 6
+    drawn.figure.set_size_inches(*((width + 2.4, height) if beside else (width, height + 0.4)))
+    drawn.figure.legend(
+        handles=handles,
+        loc="outside right upper" if beside else "outside lower center",  # never on top of the data
+        ncols=1 if beside else 2,
+        fontsize=7 if beside else 8,
+        frameon=False,
+        handlelength=4.5,
+    )
     return drawn
 
 
