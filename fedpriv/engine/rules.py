@@ -135,7 +135,7 @@ class Matrix(Stacked):
             for own, g_own, a_own, size in zip(target, g, a, self.sizes, strict=True):
                 own.addmm_(g_own[: size * positions].T, a_own[: size * positions], alpha=alpha)
         else:
-            target.add_(torch.bmm(g.transpose(1, 2), a), alpha=alpha)
+            target.baddbmm_(g.transpose(1, 2), a, alpha=alpha)
 
 
 @rule(nn.Linear)
