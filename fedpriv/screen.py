@@ -75,6 +75,9 @@ def privacy_line(report: dict[str, Any]) -> str:
         return f"claimed {claim}, but nothing is provable: {report['flaws'][0]}{rest}"
     if report["epsilon_provable_max"] > report["epsilon_claimed_max"] * 1.001:
         return f"claimed {claim}, provable only epsilon {number(report['epsilon_provable_max'])}"
+    if report["epsilon_provable_max"] < report["epsilon_claimed_max"] * 0.999:
+        proved = f"epsilon {number(report['epsilon_provable_max'])} by the {report['accountant']} accountant"
+        return f"claimed {claim}, really spent: {proved}"
     seeded = "; noise repeatable from the seed, so not for a release" if report["noise_seeded"] else ""
     return f"{claim}, proved by the {report['accountant']} accountant{seeded}"
 

@@ -9,7 +9,7 @@ from opacus.accountants import RDPAccountant
 from fedpriv.errors import UserError
 from fedpriv.privacy import accountants
 from fedpriv.privacy.calibrate import noise_multiplier
-from fedpriv.privacy.events import ORDERS, SampledGaussian, Unprotected
+from fedpriv.privacy.events import ORDERS, Direct, SampledGaussian, Unprotected
 from fedpriv.privacy.ledger import Guarantee, Ledger
 
 CASES = [
@@ -142,3 +142,13 @@ def test_the_ledger_survives_a_checkpoint():
     ledger.charge(np.array([1]))
     other.load(ledger.state())
     assert np.array_equal(ledger.claimed(), other.claimed())
+
+
+def test_an_epsilon_given_directly_is_not_composed():
+    accountant = accountants.create("rdp")
+    for power, after_four in ((0.0, 3.0), (0.5, 6.0), (1.0, 12.0)):
+        charge = (Direct(3.0, power),)
+        assert accountant.epsilon(charge, 4, 1e-5) == after_four
+        assert accountant.epsilon(charge, 0, 1e-5) == 0.0
+    with pytest.raises(NotImplementedError):
+        accountant.epsilon((Direct(3.0, 0.0), SampledGaussian(1.0, 2.0, 1)), 4, 1e-5)

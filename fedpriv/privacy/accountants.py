@@ -8,7 +8,7 @@ from opacus.accountants import PRVAccountant
 from opacus.accountants.analysis.rdp import get_privacy_spent
 
 from fedpriv.errors import UserError
-from fedpriv.privacy.events import ORDERS, Charge, SampledGaussian
+from fedpriv.privacy.events import ORDERS, Charge, Direct, SampledGaussian
 
 Name = Literal["rdp", "prv"]
 
@@ -23,9 +23,14 @@ class Accountant:
 
     def epsilon(self, charge: Charge, count: int, delta: float) -> float:
         """An upper bound on epsilon after `count` participations that each cost `charge`."""
+        if not count or not charge:
+            return 0.0
+        match charge:
+            case (Direct() as direct,):
+                return direct.epsilon(count)
         key = (charge, count, delta)
         if key not in self._known:
-            self._known[key] = self._compose(*key) if count and charge else 0.0
+            self._known[key] = self._compose(*key)
         return self._known[key]
 
     def _compose(self, charge: Charge, count: int, delta: float) -> float:

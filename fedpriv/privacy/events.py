@@ -47,6 +47,24 @@ def _gaussian(rate: float, multiplier: float) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class Direct:
+    """An epsilon given directly instead of composed: scale * count^power after `count` participations.
+
+    A text's own formula (power 1/2: the square root of the steps; power 0: "per round"), or basic composition
+    of pure differential privacy (power 1). It stands alone in a charge.
+    """
+
+    scale: float
+    power: float
+
+    def epsilon(self, count: int) -> float:
+        return self.scale * count**self.power
+
+    def rdp(self) -> np.ndarray:
+        raise NotImplementedError("an epsilon given directly has no Renyi curve and composes with nothing")
+
+
+@dataclass(frozen=True)
 class Unprotected:
     """A value released as it is."""
 
