@@ -108,6 +108,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes) ->
         accountant=accountants.create(cfg.accountant),
         device=device,
         schedule=schedule,
+        seed=seed,
     )
     guarantee = mechanism.setup(setting)
     aggregator.setup(setting)
@@ -184,7 +185,7 @@ def _check_bounded(mechanism: Mechanism, aggregator: Aggregator, setting: Settin
 def _warnings(trainer: Trainer) -> list[str]:
     """Remarks on a run that is legal but deserves a second look."""
     setting, unit = trainer.setting, trainer.ledger.guarantee.unit
-    found = []
+    found = list(trainer.aggregator.remarks)
     size = {"sample": int(setting.samples.min()), "client": setting.clients}.get(unit, math.inf)
     if setting.delta >= 1 / size:
         what = "samples of the smallest client" if unit == "sample" else "clients"

@@ -1,11 +1,14 @@
-"""The pictures in a run's folder: accuracy and epsilon over the rounds."""
+"""The pictures in a run's folder: accuracy and epsilon over the rounds, and the clients' budgets."""
 
 from pathlib import Path
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from fedpriv.recorder import Recorder
+from fedpriv.trainer import Trainer
 
 
 def curves(recorder: Recorder, title: str, folder: Path) -> None:
@@ -32,3 +35,22 @@ def curves(recorder: Recorder, title: str, folder: Path) -> None:
         handles = axes.get_legend_handles_labels()[0]
     axes.legend(handles=handles, loc="lower right")
     figure.savefig(folder / "curves.png", dpi=120)
+
+
+def budgets(trainer: Trainer, folder: Path) -> None:
+    """budgets.png: how many clients have which epsilon; only where they differ."""
+    epsilon = trainer.setting.budgets
+    low, high = float(epsilon.min()), float(epsilon.max())
+    if low == high or trainer.ledger.guarantee.unit == "none":
+        return
+    figure = Figure(figsize=(7, 3.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    wide = high / low > 20  # then on a logarithmic axis, or the strict clients would share one bar
+    edges = np.geomspace(low, high, 31) if wide else np.linspace(low, high, 31)
+    axes.hist(epsilon, bins=edges.tolist(), color="#8a97a6", edgecolor="white")
+    axes.set(xlabel="epsilon of a client", ylabel="clients", xscale="log" if wide else "linear")
+    axes.set_title(f"Privacy budgets of {len(epsilon)} clients: {low:.3g} to {high:.3g}")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(folder / "budgets.png", dpi=120)

@@ -75,6 +75,8 @@ def privacy_line(report: dict[str, Any]) -> str:
         return f"claimed {claim}, but nothing is provable: {report['flaws'][0]}{rest}"
     if report["epsilon_provable_max"] > report["epsilon_claimed_max"] * 1.001:
         return f"claimed {claim}, provable only epsilon {number(report['epsilon_provable_max'])}"
+    if not report["claim_holds"]:
+        return f"claimed {claim}, but some clients really spend more than is claimed for them (privacy.json)"
     if report["epsilon_provable_max"] < report["epsilon_claimed_max"] * 0.999:
         proved = f"epsilon {number(report['epsilon_provable_max'])} by the {report['accountant']} accountant"
         return f"claimed {claim}, really spent: {proved}"

@@ -48,6 +48,7 @@ def _train(cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title:
     trainer = run.trainer
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True))
     picture.save(run.split, run.data.y_train.numpy(), run.data.y_test.numpy(), run.data.classes, folder)
+    pictures.budgets(trainer, folder)
     recorder = Recorder(folder, trainer.next_round, trainer.diagnostics())
     logger = make(cfg, "logger")
     logger.start(name=folder.name, config=_plain(cfg), folder=folder)
@@ -95,9 +96,12 @@ def _remarks(trainer: Trainer, cfg: DictConfig) -> list[str]:
     found = []
     if trainer.next_round < cfg.rounds:
         eligible = int(trainer.ledger.eligible().sum())
+        why = f"min_clients={cfg.min_clients}"
+        if eligible >= cfg.min_clients:
+            why = "none of them one the aggregator cannot do without"
         found.append(
             f"training ended after {trainer.next_round} of {cfg.rounds} rounds: {eligible} clients can "
-            f"afford another, min_clients={cfg.min_clients}"
+            f"afford another, {why}"
         )
     if not bool(trainer.theta.isfinite().all()):
         found.append("the model diverged to values that are not numbers; lower lr")

@@ -14,6 +14,7 @@ from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.loop import LoopEngine
 from fedpriv.engine.noise import NoiseSource
 from fedpriv.engine.work import Samples, Work
+from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.metrics import Evaluation, earth_movers_distances, evaluate
 from fedpriv.privacy.ledger import Ledger
@@ -21,6 +22,8 @@ from fedpriv.rng import Key, generator, numpy_generator, seed_for
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
 from fedpriv.uploads.plain import Plain
+
+_DRAWS = 10_000  # of a round's clients, before it is refused
 
 
 @dataclass(frozen=True)
@@ -79,13 +82,12 @@ class Trainer:
     @property
     def exhausted(self) -> bool:
         """Whether too few clients can still afford a round."""
-        return int(self.ledger.eligible().sum()) < self.min_clients
+        able = np.flatnonzero(self.ledger.eligible())
+        return len(able) < self.min_clients or not self.aggregator.accepts(able)
 
     def round(self) -> RoundResult:
         began, number, setting = time.perf_counter(), self.next_round, self.setting
-        clients, expected = self.mechanism.sample(
-            number, self.ledger.eligible(), numpy_generator(self.key, "sampling", number)
-        )
+        clients, expected = self._participants(number)
         round_ = Round(
             number=number,
             clients=clients,
@@ -127,6 +129,18 @@ class Trainer:
             downlink=self.upload.downlink(round_),
             seconds=time.perf_counter() - began,
             diagnostics=self.diagnostics(),
+        )
+
+    def _participants(self, number: int) -> tuple[np.ndarray, float]:
+        """The round's clients, drawn until the aggregator accepts, and the public number to normalise by."""
+        eligible, rng = self.ledger.eligible(), numpy_generator(self.key, "sampling", number)
+        for _ in range(_DRAWS):
+            clients, expected = self.mechanism.sample(number, eligible, rng)
+            if self.aggregator.accepts(clients):
+                return clients, expected
+        raise UserError(
+            f"round {number + 1}: none of {_DRAWS} draws holds a client the aggregator cannot do without; "
+            "raise sample_rate"
         )
 
     def _local_training(self, round_: Round) -> Tensor:

@@ -21,7 +21,9 @@ from fedpriv.setting import Round, Setting
 DIMENSION = 6
 
 
-def setting(clients=5, rounds=10, rate=1.0, epsilon=8.0, samples=None, batch=10, tensors=3) -> Setting:
+def setting(
+    clients=5, rounds=10, rate=1.0, epsilon=8.0, samples=None, batch=10, tensors=3, delta=1e-3, steps=None
+) -> Setting:
     samples = np.full(clients, 40) if samples is None else np.array(samples)
     per_epoch = -(-samples // batch)
     width = DIMENSION // tensors
@@ -31,11 +33,11 @@ def setting(clients=5, rounds=10, rate=1.0, epsilon=8.0, samples=None, batch=10,
         sample_rate=rate,
         batch_size=batch,
         samples=samples,
-        steps=per_epoch,
+        steps=np.full(clients, steps) if steps else per_epoch,
         epochs_steps=per_epoch,
         layout=Layout({f"t{i}": torch.zeros(width) for i in range(tensors)}),
         budgets=np.full(clients, epsilon) if np.isscalar(epsilon) else np.array(epsilon),
-        delta=1e-3,
+        delta=delta,
         accountant=accountants.create("rdp"),
         device=torch.device("cpu"),
     )

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,9 +11,14 @@ from fedpriv.setting import Round, Setting
 
 class Aggregator:
     not_covered: tuple[str, ...] = ()  # what it takes as public that a DP variant does not protect
+    remarks: tuple[str, ...] = ()  # warnings for the user, known after `setup`
 
     def setup(self, setting: Setting) -> None:
         self.setting = setting
+
+    def accepts(self, clients: np.ndarray) -> bool:
+        """Whether a round of these clients [C] can be aggregated; if not, the round is drawn again."""
+        return True
 
     def weights(self, round_: Round) -> Tensor:
         """Each participant's weight, [C]; may use only what the server knows."""

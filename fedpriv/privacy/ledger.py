@@ -90,6 +90,7 @@ class Ledger:
             "epsilon_claimed_max": _number(claimed.max()),
             "epsilon_provable_max": _number(provable.max()),
             "no_guarantee": not np.isfinite(provable.max()),
+            "claim_holds": bool((provable <= claimed * (1 + 1e-6)).all()),
             "flaws": list(guarantee.flaws),
             "epsilon_if_mended_max": None if mended is None else _number(mended.max()),
             "not_covered": list(guarantee.not_covered),

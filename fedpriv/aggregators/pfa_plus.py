@@ -1,0 +1,44 @@
+"""PFA+ (PFA Algorithms 4 and 5): private clients send k numbers per tensor, in the last round's subspace.
+
+The first round is a warm-up: everybody sends everything and PFA aggregates it. From then on private clients
+send V[t-1] x (upload=projected); the server reconstructs, adds the public updates, and finds V[t] from those.
+"""
+
+from typing import Any
+
+from torch import Tensor
+
+from fedpriv.aggregators.pfa import PFA
+from fedpriv.aggregators.subspace import Subspace
+from fedpriv.aggregators.weiavg import budget_weights
+from fedpriv.setting import Round
+
+
+class PFAPlus(PFA):
+    subspace: Subspace | None = None  # of the last round; None: warm-up
+    arrive_projected = False  # set by the codec that projects on the clients
+
+    def __call__(self, uploads: Tensor, round_: Round) -> Tensor:
+        found = self.subspace_of(uploads[self.public_rows(round_, uploads.device)], round_)
+        if self.subspace is None:
+            update = self.combine(uploads, round_, found)
+        elif self.arrive_projected:
+            update = budget_weights(round_).to(uploads) @ uploads
+        else:
+            update = self.combine(uploads, round_, self.subspace)
+        self.subspace = found
+        return update
+
+    def state(self) -> dict[str, Any]:
+        if self.subspace is None:
+            return {}
+        return {"bases": self.subspace.bases, "centre": self.subspace.centre}
+
+    def load(self, state: dict[str, Any]) -> None:
+        if state:
+            device, spans = (
+                self.setting.device,
+                [(e.start, e.stop) for e in self.setting.layout.shared_entries],
+            )
+            bases = [b.to(device) for b in state["bases"]]
+            self.subspace = Subspace(bases, state["centre"].to(device), spans)

@@ -1,0 +1,13 @@
+"""The baseline PFA has to beat: WeiAvg over the public participants, everybody else ignored."""
+
+import torch
+from torch import Tensor
+
+from fedpriv.aggregators.division import Divided
+from fedpriv.setting import Round
+
+
+class PublicOnly(Divided):
+    def weights(self, round_: Round) -> Tensor:
+        budgets = round_.budgets * self.public[round_.clients]
+        return torch.as_tensor(budgets / budgets.sum(), dtype=torch.float32)

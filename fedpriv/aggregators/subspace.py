@@ -1,0 +1,70 @@
+"""Low-rank subspaces of a model's update, one per tensor, and projections onto them (PFA section 4.4).
+
+A basis V [k, p] of the top right singular vectors of m stacked rows A [m, p] comes from the small Gram matrix
+A A^T [m, m]: with A A^T = Q S Q^T, V = S^-1/2 Q^T A. Nothing of size p x p is ever made.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedpriv.engine.layout import Layout
+
+
+def top_directions(rows: Tensor, k: int) -> Tensor:
+    """The top k right singular vectors of [m, p], orthonormal, [k, p]; fewer where the rank is less."""
+    values, vectors = torch.linalg.eigh(rows @ rows.T)  # ascending
+    values, vectors = values.flip(0)[:k], vectors.flip(1)[:, :k]
+    real = values > values[:1].clamp(min=0) * len(rows) * torch.finfo(rows.dtype).eps
+    basis = vectors[:, real].T @ rows  # orthogonal up to rounding, which grows as values fall
+    return torch.linalg.qr(basis.T).Q.T
+
+
+def random_directions(width: int, k: int, generator: torch.Generator, like: Tensor) -> Tensor:
+    """The Gaussian transform of PFA's Figure 6, [k, width]: entries N(0, 1/k), so that E[V^T V] = I."""
+    drawn = torch.randn(k, width, generator=generator) / k**0.5
+    return drawn.to(like)
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """One basis [k_t, p_t] per tensor, and the point [D] it passes through."""
+
+    bases: list[Tensor]
+    centre: Tensor  # [D], zero unless the rows were centred
+    spans: list[tuple[int, int]]  # where each tensor lies in the update
+
+    @property
+    def numbers(self) -> int:
+        """Coordinates a client sends: the sum of the bases' dimensions."""
+        return sum(len(b) for b in self.bases)
+
+    def coordinates(self, updates: Tensor) -> Tensor:
+        """[C, D] -> [C, numbers]."""
+        shifted = updates - self.centre
+        parts = zip(self.bases, self.spans, strict=True)
+        return torch.cat([shifted[:, a:b] @ basis.T for basis, (a, b) in parts], 1)
+
+    def expand(self, coordinates: Tensor) -> Tensor:
+        """[C, numbers] -> [C, D]."""
+        parts = coordinates.split([len(b) for b in self.bases], 1)
+        return torch.cat([c @ basis for c, basis in zip(parts, self.bases, strict=True)], 1) + self.centre
+
+    def project(self, updates: Tensor) -> Tensor:
+        return self.expand(self.coordinates(updates))
+
+
+def of_updates(updates: Tensor, layout: Layout, *, k: int, centred: bool) -> Subspace:
+    """Of the stacked public updates [m, D]."""
+    centre = updates.mean(0) if centred else torch.zeros_like(updates[0])
+    spans = [(e.start, e.stop) for e in layout.shared_entries]
+    shifted = updates - centre
+    return Subspace([top_directions(shifted[:, a:b], k) for a, b in spans], centre, spans)
+
+
+def at_random(like: Tensor, layout: Layout, *, k: int, generator: torch.Generator) -> Subspace:
+    """Of k random directions per tensor."""
+    spans = [(e.start, e.stop) for e in layout.shared_entries]
+    bases = [random_directions(b - a, k, generator, like) for a, b in spans]
+    return Subspace(bases, torch.zeros_like(like), spans)

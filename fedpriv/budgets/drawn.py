@@ -1,0 +1,90 @@
+"""Budgets drawn from a distribution (PFA, Table 1), none below a stated positive floor.
+
+The paper's second parameter of a Gaussian is taken as its standard deviation; it does not say which it is.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from fedpriv.budgets.base import Budget, Use
+from fedpriv.errors import UserError
+
+
+class Drawn(Budget):
+    def __init__(self, *, floor: float, use: Use):
+        super().__init__(use=use)
+        if floor <= 0:
+            raise UserError(f"budget.floor={floor:g}: must be positive, for no client has an epsilon of zero")
+        self.floor = floor
+
+    def draw(self, clients: int, rng: np.random.Generator) -> np.ndarray:
+        return np.maximum(self.raw(clients, rng), self.floor)
+
+    def raw(self, clients: int, rng: np.random.Generator) -> np.ndarray:
+        raise NotImplementedError
+
+
+class Uniform(Drawn):
+    def __init__(self, *, low: float = 1.0, high: float = 10.0, floor: float = 0.01, use: Use = "own"):
+        super().__init__(floor=floor, use=use)
+        if high < low:
+            raise UserError(f"budget.high={high:g}: must not be below budget.low={low:g}")
+        self.low, self.high = low, high
+
+    def raw(self, clients: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.uniform(self.low, self.high, clients)
+
+
+class Pareto(Drawn):
+    """P(epsilon > x) = (scale / x)^shape for x above scale; the values are those of the authors' code."""
+
+    def __init__(self, *, shape: float = 1.0, scale: float = 0.5, floor: float = 0.01, use: Use = "own"):
+        super().__init__(floor=floor, use=use)
+        if shape <= 0 or scale <= 0:
+            raise UserError(f"budget.shape={shape:g}, budget.scale={scale:g}: both must be positive")
+        self.shape, self.scale = shape, scale
+
+    def raw(self, clients: int, rng: np.random.Generator) -> np.ndarray:
+        return self.scale * (1 + rng.pareto(self.shape, clients))
+
+
+class Mixture(Drawn):
+    """Gaussians with weights. `exact` gives each its share of the clients in whole numbers, dealt at random
+    (PFA's Figure 7 has 5 of 50 clients at weight 0.1); `drawn` draws every client's Gaussian.
+    """
+
+    def __init__(
+        self,
+        *,
+        weights: list[float],
+        means: list[float],
+        deviations: list[float],
+        components: Literal["exact", "drawn"] = "exact",
+        floor: float = 0.01,
+        use: Use = "own",
+    ):
+        super().__init__(floor=floor, use=use)
+        if not len(weights) == len(means) == len(deviations) >= 1:
+            raise UserError("budget: weights, means and deviations must be lists of one length")
+        if min(weights) < 0 or abs(sum(weights) - 1) > 1e-6:
+            raise UserError(f"budget.weights={weights}: must not be negative and add up to 1")
+        if min(deviations) < 0:
+            raise UserError(f"budget.deviations={deviations}: must not be negative")
+        self.weights, self.components = np.array(weights), components
+        self.means, self.deviations = np.array(means), np.array(deviations)
+
+    def raw(self, clients: int, rng: np.random.Generator) -> np.ndarray:
+        if self.components == "exact":
+            which = rng.permutation(np.repeat(np.arange(len(self.weights)), self._shares(clients)))
+        else:
+            which = rng.choice(len(self.weights), clients, p=self.weights)
+        return rng.normal(self.means[which], self.deviations[which])
+
+    def _shares(self, clients: int) -> np.ndarray:
+        """Whole numbers nearest to weights * clients that add up: the largest remainders are rounded up."""
+        wanted = self.weights * clients
+        shares = np.floor(wanted + 1e-9).astype(np.int64)
+        remainders = np.argsort(-(wanted - shares), kind="stable")
+        shares[remainders[: clients - shares.sum()]] += 1
+        return shares
