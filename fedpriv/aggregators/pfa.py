@@ -61,10 +61,6 @@ class PFA(Divided):
     def subspace_of(self, updates: Tensor, round_: Round) -> Subspace:
         """From the public updates [m, D] of this round."""
         layout = self.setting.layout
-        if updates.shape[1] != layout.shared:
-            raise UserError(
-                "aggregator: PFA needs uploads in the shape of the model; choose another algorithm"
-            )
         if self.projection == "random":
             drawn = generator(self.setting.seed, "projection", round_.number)
             return subspace.at_random(updates[0], layout, k=self.k, generator=drawn)

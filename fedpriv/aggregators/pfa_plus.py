@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fedpriv.aggregators.pfa import PFA
-from fedpriv.aggregators.subspace import Subspace
+from fedpriv.aggregators.subspace import Subspace, spans_of
 from fedpriv.aggregators.weiavg import budget_weights
 from fedpriv.setting import Round
 
@@ -36,9 +36,6 @@ class PFAPlus(PFA):
 
     def load(self, state: dict[str, Any]) -> None:
         if state:
-            device, spans = (
-                self.setting.device,
-                [(e.start, e.stop) for e in self.setting.layout.shared_entries],
-            )
-            bases = [b.to(device) for b in state["bases"]]
-            self.subspace = Subspace(bases, state["centre"].to(device), spans)
+            device, centre = self.setting.device, state["centre"]
+            spans = spans_of(self.setting.layout, len(centre))
+            self.subspace = Subspace([b.to(device) for b in state["bases"]], centre.to(device), spans)

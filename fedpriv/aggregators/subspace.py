@@ -14,6 +14,8 @@ from fedpriv.engine.layout import Layout
 
 def top_directions(rows: Tensor, k: int) -> Tensor:
     """The top k right singular vectors of [m, p], orthonormal, [k, p]; fewer where the rank is less."""
+    if not bool(rows.isfinite().all()):
+        return rows[:0]  # diverged: there is no direction, and the run says so at its end
     values, vectors = torch.linalg.eigh(rows @ rows.T)  # ascending
     values, vectors = values.flip(0)[:k], vectors.flip(1)[:, :k]
     real = values > values[:1].clamp(min=0) * len(rows) * torch.finfo(rows.dtype).eps
@@ -25,6 +27,14 @@ def random_directions(width: int, k: int, generator: torch.Generator, like: Tens
     """The Gaussian transform of PFA's Figure 6, [k, width]: entries N(0, 1/k), so that E[V^T V] = I."""
     drawn = torch.randn(k, width, generator=generator) / k**0.5
     return drawn.to(like)
+
+
+def spans_of(layout: Layout, width: int) -> list[tuple[int, int]]:
+    """Where each tensor lies in a message: in the model's shape, or several of that shape in a row."""
+    parts, rest = divmod(width, layout.shared)
+    assert not rest
+    entries = layout.shared_entries
+    return [(e.start + n * layout.shared, e.stop + n * layout.shared) for n in range(parts) for e in entries]
 
 
 @dataclass(frozen=True)
@@ -58,13 +68,13 @@ class Subspace:
 def of_updates(updates: Tensor, layout: Layout, *, k: int, centred: bool) -> Subspace:
     """Of the stacked public updates [m, D]."""
     centre = updates.mean(0) if centred else torch.zeros_like(updates[0])
-    spans = [(e.start, e.stop) for e in layout.shared_entries]
+    spans = spans_of(layout, updates.shape[1])
     shifted = updates - centre
     return Subspace([top_directions(shifted[:, a:b], k) for a, b in spans], centre, spans)
 
 
 def at_random(like: Tensor, layout: Layout, *, k: int, generator: torch.Generator) -> Subspace:
     """Of k random directions per tensor."""
-    spans = [(e.start, e.stop) for e in layout.shared_entries]
+    spans = spans_of(layout, len(like))
     bases = [random_directions(b - a, k, generator, like) for a, b in spans]
     return Subspace(bases, torch.zeros_like(like), spans)
