@@ -50,6 +50,7 @@ def budgets(trainer: Trainer, folder: Path) -> None:
     edges = np.geomspace(low, high, 31) if wide else np.linspace(low, high, 31)
     axes.hist(epsilon, bins=edges.tolist(), color="#8a97a6", edgecolor="white")
     axes.set(xlabel="epsilon of a client", ylabel="clients", xscale="log" if wide else "linear")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_title(f"Privacy budgets of {len(epsilon)} clients: {low:.3g} to {high:.3g}")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
