@@ -114,6 +114,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes) ->
     upload.setup(setting, aggregator)
     algorithm.check(mechanism)
     mechanism.check(aggregator, upload)
+    guarantee = upload.amplify(guarantee)
     guarantee = replace(guarantee, not_covered=guarantee.not_covered + aggregator.not_covered)
     _check_bounded(mechanism, aggregator, setting)
 

@@ -10,9 +10,13 @@ from fedpriv.setting import Round, Setting
 
 class Aggregator:
     not_covered: tuple[str, ...] = ()  # what it takes as public that a DP variant does not protect
+    models = False  # whether uploads are whole models instead of updates; a mechanism that sends them says so
 
     def setup(self, setting: Setting) -> None:
         self.setting = setting
+
+    def draw(self, round_: Round, generator: torch.Generator) -> None:
+        """Draw what is random about the round, before its uploads are seen."""
 
     def weights(self, round_: Round) -> Tensor:
         """Each participant's weight, [C]; may use only what the server knows."""
