@@ -108,13 +108,13 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes) ->
         accountant=accountants.create(cfg.accountant),
         device=device,
         schedule=schedule,
-        seed=seed,
     )
     guarantee = mechanism.setup(setting)
     aggregator.setup(setting)
     upload.setup(setting, aggregator)
     algorithm.check(mechanism)
     mechanism.check(aggregator, upload)
+    guarantee = upload.amplify(guarantee)
     guarantee = replace(guarantee, not_covered=guarantee.not_covered + aggregator.not_covered)
     _check_bounded(mechanism, aggregator, setting)
 

@@ -27,7 +27,6 @@ class Setting:
     accountant: Accountant
     device: torch.device
     schedule: list[np.ndarray] | None = None  # the clients of every round where that is fixed beforehand
-    seed: int = 0  # for draws of the server's on which no privacy rests
 
     @property
     def planned(self) -> int:

@@ -110,6 +110,7 @@ class Trainer:
         self.ledger.charge(self.mechanism.charged(clients))
         sent, uplink = self.upload.encode(private, round_, on_the_way)
         received = self.upload.decode(sent, round_)
+        self.aggregator.draw(round_, generator(self.seed, "aggregator", number, device=setting.device))
         aggregate = self.aggregator(received, round_)
         largest = self.aggregator.largest_weight(round_)
         update = self.mechanism.server(aggregate, round_, 1.0 if largest is None else largest, server_noise)

@@ -359,7 +359,8 @@ def test_hydra_stays_usable(fedpriv):
     shown = fedpriv("run", "--cfg", "job", "dp=cdp", "clients=7")
     assert shown.code == 0 and "clients: 7" in shown.out and "fedpriv.mechanisms.cdp.CDP" in shown.out
     text = fedpriv("run", "--help").out
-    assert "checkpoint.every" in text and "dp_variant: cdp, ddp, ldp, none" in text
+    assert "checkpoint.every" in text
+    assert "dp_variant: cdp, ddp, duchi, ldp, none, pldp_gaussian, pldp_sign" in text
     assert "fedpriv privacy" in fedpriv("--help").out
 
 

@@ -12,6 +12,7 @@ from fedpriv.setting import Round, Setting
 class Aggregator:
     not_covered: tuple[str, ...] = ()  # what it takes as public that a DP variant does not protect
     remarks: tuple[str, ...] = ()  # warnings for the user, known after `setup`
+    models = False  # whether uploads are whole models instead of updates; a mechanism that sends them says so
 
     def setup(self, setting: Setting) -> None:
         self.setting = setting
@@ -19,6 +20,9 @@ class Aggregator:
     def accepts(self, clients: np.ndarray) -> bool:
         """Whether a round of these clients [C] can be aggregated; if not, the round is drawn again."""
         return True
+
+    def draw(self, round_: Round, generator: torch.Generator) -> None:
+        """Draw what is random about the round, before its uploads are seen."""
 
     def weights(self, round_: Round) -> Tensor:
         """Each participant's weight, [C]; may use only what the server knows."""

@@ -18,7 +18,6 @@ from fedpriv.aggregators.division import Divided, Division
 from fedpriv.aggregators.subspace import Subspace
 from fedpriv.aggregators.weiavg import budget_weights
 from fedpriv.errors import UserError
-from fedpriv.rng import generator
 from fedpriv.setting import Round
 
 
@@ -42,6 +41,9 @@ class PFA(Divided):
             )
         self.k, self.rank1, self.centred, self.projection = k, rank1, centred, projection
 
+    def draw(self, round_: Round, generator: torch.Generator) -> None:
+        self._generator = generator
+
     def __call__(self, uploads: Tensor, round_: Round) -> Tensor:
         public = self.public_rows(round_, uploads.device)
         found = self.subspace_of(uploads[public], round_)
@@ -62,8 +64,7 @@ class PFA(Divided):
         """From the public updates [m, D] of this round."""
         layout = self.setting.layout
         if self.projection == "random":
-            drawn = generator(self.setting.seed, "projection", round_.number)
-            return subspace.at_random(updates[0], layout, k=self.k, generator=drawn)
+            return subspace.at_random(updates[0], layout, k=self.k, generator=self._generator)
         if self.rank1:
             weights = torch.as_tensor(round_.budgets[self.public[round_.clients]]).to(updates)
             updates = (weights / weights.sum() @ updates)[None]

@@ -25,8 +25,7 @@ def top_directions(rows: Tensor, k: int) -> Tensor:
 
 def random_directions(width: int, k: int, generator: torch.Generator, like: Tensor) -> Tensor:
     """The Gaussian transform of PFA's Figure 6, [k, width]: entries N(0, 1/k), so that E[V^T V] = I."""
-    drawn = torch.randn(k, width, generator=generator) / k**0.5
-    return drawn.to(like)
+    return torch.randn(k, width, generator=generator, device=like.device, dtype=like.dtype) / k**0.5
 
 
 def spans_of(layout: Layout, width: int) -> list[tuple[int, int]]:

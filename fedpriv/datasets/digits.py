@@ -1,24 +1,34 @@
 """The 8x8 handwritten digits that come inside scikit-learn: 1,797 images, no files needed."""
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 
 from fedpriv.datasets.base import Data, Dataset, Part
-from fedpriv.datasets.normalize import SCALINGS, Gray
+from fedpriv.datasets.normalize import SCALINGS, Scaling
+from fedpriv.errors import UserError
+
+AS_STORED: Scaling = {"mean": (0.0,), "std": (1 / 16,)}  # grey levels from 0 to 16
 
 
 class Digits(Dataset):
-    """Stratified 80/20 split with a fixed seed; grey levels 0..16 stretched to 0..255."""
+    """Stratified split with a fixed seed; grey levels 0..16 stretched to 0..255."""
 
     name = "digits"
     about = "8x8 handwritten digits inside scikit-learn"
-    counts = (1437, 360)
+    samples = 1797
 
-    def __init__(self, *, normalize: Gray = "half") -> None:
+    def __init__(self, *, normalize: Literal["half", "unit", "raw"] = "half", test_size: int = 360) -> None:
         super().__init__(download=False)
+        if not 10 <= test_size <= self.samples - 10:
+            raise UserError(
+                f"dataset.test_size={test_size}: must lie between 10 and {self.samples - 10}, for there are "
+                f"{self.samples:,} samples of ten classes"
+            )
         self.normalize = normalize
+        self.test_size, self.counts = test_size, (self.samples - test_size, test_size)
 
     @property
     def parts(self) -> list[Part]:
@@ -45,7 +55,8 @@ class Digits(Dataset):
         images, labels = load_digits(return_X_y=True)
         pixels = np.rint(images * 255 / 16).astype(np.uint8).reshape(-1, 1, 8, 8)  # [N, 1, 8, 8]
         split = train_test_split(
-            pixels, labels.astype(np.int64), test_size=0.2, stratify=labels, random_state=0
+            pixels, labels.astype(np.int64), test_size=self.test_size, stratify=labels, random_state=0
         )
         x_train, x_test, y_train, y_test = (torch.from_numpy(np.ascontiguousarray(part)) for part in split)
-        return Data(self.name, x_train, y_train, x_test, y_test, classes=10, **SCALINGS[self.normalize])
+        scaling = AS_STORED if self.normalize == "raw" else SCALINGS[self.normalize]
+        return Data(self.name, x_train, y_train, x_test, y_test, classes=10, **scaling)

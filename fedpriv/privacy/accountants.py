@@ -9,6 +9,7 @@ from opacus.accountants.analysis.rdp import get_privacy_spent
 
 from fedpriv.errors import UserError
 from fedpriv.privacy.events import ORDERS, Charge, Direct, SampledGaussian
+from fedpriv.privacy.shuffling import Reports
 
 Name = Literal["rdp", "prv"]
 
@@ -28,6 +29,8 @@ class Accountant:
         match charge:
             case (Direct() as direct,):
                 return direct.epsilon(count)
+            case (Reports() as reports,):
+                return reports.epsilon(count, delta)
         key = (charge, count, delta)
         if key not in self._known:
             self._known[key] = self._compose(*key)

@@ -6,12 +6,17 @@ import torch
 from torch import Tensor
 
 from fedpriv.aggregators.base import Aggregator
+from fedpriv.privacy.ledger import Guarantee
 from fedpriv.setting import Round, Setting
 
 
 class Plain:
     def setup(self, setting: Setting, aggregator: Aggregator) -> None:
         """Learn the facts of the run, and what the server's aggregator keeps (a subspace, say)."""
+
+    def amplify(self, guarantee: Guarantee) -> Guarantee:
+        """What holds of the messages as the server sees them; `setup` has been called."""
+        return guarantee
 
     def encode(self, messages: Tensor, round_: Round, generator: torch.Generator) -> tuple[Any, int]:
         """What travels, from private messages [C, D'], and its size in bytes over all participants."""

@@ -1,0 +1,169 @@
+"""LDP-FL's anonymous uploads (Sun, Qian and Chen 2021, Algorithm 3 and Figure 2).
+
+  parameter  every weight is a message of its own, (id, value), sent after its own delay from U(0, delay);
+  model      for comparison: a client's whole model is one message, and only whose it is gets lost.
+
+Independent uniform delays put all clients' messages into a uniformly random order. The server is handed
+that stream and nothing else; it collects the values of each id in the order of their arrival, so that a row
+of what it passes on belongs to no client, and only a mean over all of them makes sense.
+
+This simulates the anonymous channel: no addresses and no other traces of a sender exist here.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedpriv.aggregators.base import Aggregator
+from fedpriv.aggregators.mean import Mean
+from fedpriv.errors import UserError
+from fedpriv.privacy.ledger import Guarantee
+from fedpriv.privacy.shuffling import BOUND, Reports, largest_local_epsilon
+from fedpriv.setting import Round, Setting
+from fedpriv.uploads.plain import Plain
+
+_BLOCK = 1 << 23  # messages put in order at once
+
+
+@dataclass(frozen=True)
+class Stream:
+    """All that reaches the server: messages in the order of their arrival."""
+
+    ids: Tensor  # [M] which weight; of whole models: none, []
+    values: Tensor  # [M]; of whole models: [C, D']
+    times: Tensor  # [M], ascending
+
+
+class Shuffled(Plain):
+    def __init__(self, *, unit: Literal["parameter", "model"] = "parameter", delay: float = 1.0):
+        if delay <= 0:
+            raise UserError(f"upload.delay={delay:g}: must be positive, for it is what mixes the messages")
+        self.unit, self.delay = unit, delay
+        self._last = 0.0
+
+    def setup(self, setting: Setting, aggregator: Aggregator) -> None:
+        self.setting = setting
+        if not isinstance(aggregator, Mean):
+            raise UserError(
+                "upload=shuffled hides who sent what, so only aggregator=mean can be used; with another, "
+                "use upload=plain"
+            )
+
+    # -- what travels
+
+    def encode(self, messages: Tensor, round_: Round, generator: torch.Generator) -> tuple[list[Stream], int]:
+        """Streams of consecutive ids, to bound memory: the server sorts by id, so this tells it nothing."""
+        count, width = messages.shape
+        self._last = 0.0
+        if self.unit == "model" or not count:
+            order, times = self._arrivals(count, generator)
+            return [Stream(order.new_zeros(0), messages[order], times)], messages.numel() * 4
+        streams = []
+        at_once = max(1, _BLOCK // max(1, count))
+        for first in range(0, width, at_once):
+            block = messages[:, first : first + at_once]
+            order, times = self._arrivals(block.numel(), generator)
+            values = block.reshape(-1)[order]
+            streams.append(Stream((order % block.shape[1] + first).to(torch.int32), values, times))
+        return streams, messages.numel() * (4 + id_bytes(width))
+
+    def _arrivals(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """In which order messages arrive, and when.
+
+        The order of independent uniform delays is a uniform permutation, whatever the delays, and delays in
+        ascending order are sums of exponential steps over their total: two draws, and nothing to sort.
+        """
+        order = torch.randperm(count, generator=generator, device=generator.device)
+        steps = torch.empty(count + 1, dtype=torch.float64, device=generator.device)
+        times = steps.exponential_(generator=generator).cumsum(0)
+        times = times[:-1] * (self.delay / times[-1])
+        if count:
+            self._last = max(self._last, float(times[-1]))
+        return order, times
+
+    def decode(self, sent: list[Stream], round_: Round) -> Tensor:
+        """[C, D']: the j-th row holds whatever arrived j-th for each weight."""
+        if sent[0].values.dim() == 2:  # whole models
+            return sent[0].values
+        return torch.cat([_by_id(stream) for stream in sent], 1)
+
+    def diagnostics(self) -> dict[str, float]:
+        return {"last_arrival": self._last}
+
+    # -- what it is worth
+
+    def amplify(self, guarantee: Guarantee) -> Guarantee:
+        crowd = self._crowd()
+        remark: dict[str, object] = {"unit": self.unit, "reports_in_a_shuffle": crowd, "bound": BOUND}
+        charges = [c[0] for c in guarantee.provable or () if len(c) == 1 and isinstance(c[0], Reports)]
+        why, provable = "", guarantee.provable
+        if not charges:
+            why = "the bound is about values answered at random one by one, which this dp_variant does not do"
+        elif len(charges) > 1:
+            why = (
+                "the bound takes all clients to answer alike, but here budgets differ, and the two points a "
+                "weight is answered by tell its sender's budget"
+            )
+        else:
+            why, event = self._bounded(charges[0], crowd, remark)
+            provable = guarantee.provable if why else [(event,)]
+        flaws = guarantee.flaws
+        if why and guarantee.unit != "none":
+            flaws = (*flaws, f"shuffling provably gains nothing here: {why}")
+        return replace(
+            guarantee,
+            provable=provable,
+            flaws=flaws,
+            not_covered=(
+                *guarantee.not_covered,
+                "messages on their way to the shuffle, and traces of a sender outside of them (addresses)",
+            ),
+            details=guarantee.details | {"shuffle": remark | {"gains": not why}},
+        )
+
+    def _bounded(self, charge: Reports, crowd: int, remark: dict[str, object]) -> tuple[str, Reports]:
+        """Why nothing is gained (or nothing to say), and the charge with the shuffle."""
+        setting, whole = self.setting, self.unit == "model"
+        event = Reports(
+            charge.local * charge.number if whole else charge.local, 1 if whole else charge.number, crowd
+        )
+        count, delta = setting.planned, setting.delta
+        share = event.share(count, delta)
+        limit = largest_local_epsilon(crowd, share)
+        total, before = event.amplified(count, delta), charge.pure(count)
+        remark |= {
+            "epsilon_of_one_report": event.local,
+            "largest_epsilon_the_bound_holds_for": limit,
+            "delta_of_one_report": share,
+            "epsilon_of_one_report_shuffled": event.one_amplified(count, delta),
+            "epsilon_total_shuffled": total,
+        }
+        if total is None:
+            room = f"at most {limit:.3g}" if limit > 0 else "more of them, whatever its epsilon"
+            return (
+                f"a report of epsilon {event.local:g} is one of {crowd}, and the bound needs {room} for the "
+                f"{event.number * count:,} reports of a client at delta {delta:g}"
+            ), event
+        if total >= before:
+            return f"the bound gives epsilon {total:.3g}, and without shuffling {before:.3g} holds", event
+        return "", event
+
+    def _crowd(self) -> int:
+        """The fewest participants of a round."""
+        setting = self.setting
+        if setting.schedule is not None:
+            return min(len(part) for part in setting.schedule)
+        return max(1, round(setting.sample_rate * setting.clients))
+
+
+def id_bytes(width: int) -> int:
+    """Whole bytes that can number `width` weights."""
+    return max(1, -(-(width - 1).bit_length() // 8))
+
+
+def _by_id(stream: Stream) -> Tensor:
+    """The values of each id in the order of their arrival, [C, ids]."""
+    ids, order = stream.ids.sort(stable=True)
+    return stream.values[order].view(int(ids[-1] - ids[0]) + 1, -1).T
