@@ -16,6 +16,8 @@ fedpriv: compose, run and honestly account private federated learning experiment
 
   fedpriv run [group=option ...] [key=value ...]   one experiment; with -m a sweep over comma lists
   fedpriv figure KIND FOLDER ... [out=FILE.png]    figures of finished runs: emd-epsilon, loss, samples, ...
+  fedpriv reproduce PAPER/ARTIFACT [--scale cpu]   the runs of a published table or figure
+  fedpriv table PAPER/ARTIFACT                     what came of them beside the printed numbers
   fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
   fedpriv list [group]                             every group and option: what it is, which paper
   fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
@@ -31,7 +33,7 @@ examples
 `fedpriv run --help` lists every key, `fedpriv features --help` every encoder.
 Tab completion: eval "$(fedpriv -sc install=bash)"
 """
-COMMANDS = ("run", "figure", "privacy", "list", "data", "features")
+COMMANDS = ("run", "reproduce", "table", "figure", "privacy", "list", "data", "features")
 SHORT = {"dp": "dp_variant", "agg": "aggregator"}
 
 
@@ -86,6 +88,8 @@ def _dispatch(arguments: list[str]) -> int:
         raise UserError(f"{command}: no such command; choose one of {', '.join(COMMANDS)}")
     functions = {
         "run": _run,
+        "reproduce": _reproduce,
+        "table": _table,
         "figure": _figure,
         "privacy": _privacy,
         "list": _list,
@@ -104,6 +108,18 @@ def _run(rest: list[str]) -> int:
     if task.failure is not None:
         raise task.failure
     return 1 if sweep.failures else 0
+
+
+def _reproduce(rest: list[str]) -> int:
+    from fedpriv.reproduce.command import main
+
+    return main(rest)
+
+
+def _table(rest: list[str]) -> int:
+    from fedpriv.reproduce.table import main
+
+    return main(rest)
 
 
 def _figure(rest: list[str]) -> int:

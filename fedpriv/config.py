@@ -125,15 +125,32 @@ def register() -> None:
 
 
 def config_hash(cfg: DictConfig) -> str:
-    """Eight characters that are equal exactly when two configs ask for the same run."""
-    keys = sorted(str(k) for k in cfg if k not in (*NOT_HASHED, "hydra"))
-    if not cfg.samples_at:
-        keys.remove("samples_at")  # a run that keeps none is the run it was before there were any
-    content = {
-        k: OmegaConf.to_container(cfg[k], resolve=True) if OmegaConf.is_config(cfg[k]) else cfg[k]
-        for k in keys
-    }
+    """Eight characters that are equal exactly when two configs ask for the same run.
+
+    Only what differs from a default counts, so that a key added later leaves the runs that do not use it with
+    the hash they had, and committed results stay found.
+    """
+    content: dict[str, Any] = {}
+    for f in fields(Settings):
+        if f.name in NOT_HASHED or f.name not in cfg:
+            continue
+        value = cfg[f.name]
+        if OmegaConf.is_config(value):
+            value = OmegaConf.to_container(value, resolve=True)
+        if f.name in GROUPS:
+            content[f.name] = _chosen(f.name, value)
+        elif value != (f.default_factory() if callable(f.default_factory) else f.default):
+            content[f.name] = value
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _chosen(group: str, node: Any) -> Any:
+    """An option without the values that are its target's defaults."""
+    try:
+        known = inspect.signature(target_of(group, node)).parameters
+    except UserError:  # `check` will say what is wrong with it
+        return node
+    return {k: v for k, v in node.items() if k not in known or v != known[k].default}
 
 
 def _run_name(*, _root_: DictConfig) -> str:

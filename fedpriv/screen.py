@@ -1,5 +1,6 @@
 """What a run shows: a progress bar on a terminal, plain lines elsewhere, and a table at the end."""
 
+import os
 import time
 from typing import Any
 
@@ -10,6 +11,14 @@ from rich.table import Table
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 _QUIET = 5.0  # seconds between plain lines
+
+
+def silence(silent: bool) -> None:
+    """For the runs of a reproduction, which has one bar for all of them."""
+    console.quiet = errors.quiet = silent
+
+
+silence(bool(os.environ.get("FEDPRIV_QUIET")))  # in a worker process
 
 
 class Watch:

@@ -1,0 +1,118 @@
+"""Which runs a reproduction needs, which of them are done, and how long the others will take."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig
+
+from fedpriv.cli import expand
+from fedpriv.config import config_hash, register
+from fedpriv.reproduce import rows
+from fedpriv.reproduce.recipe import Cell, Recipe, Scale
+
+_KIND = ("dataset", "model", "dp_variant", "transform", "algorithm", "stage", "partition")
+_MEASURED = 6  # kinds of runs to time before the first; the others are taken to be like these
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a cell and a seed."""
+
+    recipe: Recipe
+    cell: Cell
+    seed: int
+    scale: Scale
+    hash: str
+    config: DictConfig
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        return (*map(expand, self.cell.overrides), f"seed={self.seed}")
+
+    def __str__(self) -> str:
+        return f"{self.recipe.name}: {self.cell} seed={self.seed}"
+
+
+def jobs_of(recipes: Iterable[Recipe], scale: Scale, seeds: int | None) -> list[Job]:
+    """Every run, all cells with the first seed before any second; what two recipes share is there twice."""
+    register()
+    found = []
+    with initialize_config_module("fedpriv.conf", version_base="1.3"):
+        for recipe in recipes:
+            for seed in range(seeds or recipe.seeds(scale)):
+                for cell in recipe.cells(scale):
+                    overrides = [*map(expand, cell.overrides), f"seed={seed}"]
+                    config = compose("config", overrides=overrides)
+                    found.append(Job(recipe, cell, seed, scale, config_hash(config), config))
+    return sorted(found, key=lambda job: job.seed)
+
+
+def collect(jobs: Sequence[Job], runs: Path, folder: Path) -> list[Job]:
+    """Put every finished run into its recipe's file; the jobs that are left."""
+    known = rows.known(folder)
+    own = {recipe: {row.hash for row in rows.read(recipe, folder)} for recipe in {job.recipe for job in jobs}}
+    left = []
+    for job in jobs:
+        if job.hash in own[job.recipe]:
+            continue
+        line = known.get(job.hash)
+        if line is None and (summary := rows.summary_of(runs, job.hash)):
+            line = rows.of_summary(summary, job.overrides)
+        if line is None:
+            left.append(job)
+            continue
+        rows.add(job.recipe, job.cell, job.seed, job.scale, job.hash, line, folder)
+    return left
+
+
+def distinct(jobs: Iterable[Job]) -> list[Job]:
+    """One job for every run: two recipes may ask for the same."""
+    return list({job.hash: job for job in jobs}.values())
+
+
+# -- how long
+
+
+def expected_seconds(jobs: Sequence[Job], folder: Path) -> float:
+    """From runs of the same cell, else from one timed round of a run of its kind."""
+    measured: dict[tuple, float] = {}
+    before = {recipe: rows.read(recipe, folder) for recipe in {job.recipe for job in jobs}}
+    total = 0.0
+    for job in jobs:
+        alike = [
+            row.measured["seconds"]
+            for row in before[job.recipe]
+            if dict(row.cell) == job.cell.facts and row.scale == job.scale
+        ]
+        if seconds := [s for s in alike if s]:
+            total += sum(seconds) / len(seconds)
+            continue
+        kind = _kind(job.config)
+        if kind not in measured:
+            if len(measured) < _MEASURED:
+                measured[kind] = timed_round(job.config)
+            else:
+                measured[kind] = sum(measured.values()) / len(measured)
+        total += measured[kind] * job.config.rounds
+    return total
+
+
+def _kind(config: DictConfig) -> tuple:
+    return (*(str(config[group].get("_target_")) for group in _KIND), config.clients)
+
+
+def timed_round(config: DictConfig) -> float:
+    """Seconds of a run's second round; the first also warms up."""
+    from fedpriv.build import build
+
+    trainer: Any = build(config).trainer
+    trainer.round()
+    began = time.perf_counter()
+    if not trainer.exhausted and trainer.next_round < trainer.setting.rounds:
+        trainer.round()
+        return time.perf_counter() - began
+    return 1.0

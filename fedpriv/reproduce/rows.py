@@ -1,0 +1,131 @@
+"""outputs/reproduced/<paper>-<artifact>.csv: one row per run, with its config hash and everything measured.
+
+A row is what makes a run "done", here or on the machine of whoever committed it. Rows are appended by one
+process only, the one that was asked to reproduce.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedpriv.files import write_atomically
+from fedpriv.reproduce.recipe import Cell, Recipe
+
+FOLDER = Path("outputs") / "reproduced"
+MEASURED = (
+    "accuracy_local_best", "accuracy_local_last", "accuracy_local_mean_last10", "accuracy_global_best",
+    "accuracy_global_last", "accuracy_global_mean_last10", "emd", "rounds_to_target", "epsilon_spent",
+    "epsilon_provable", "uplink_bytes", "downlink_bytes", "parameters", "rounds", "seconds", "peak_memory_mb",
+)  # fmt: skip
+ABOUT = ("git_revision", "torch", "overrides")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One finished run of a recipe."""
+
+    hash: str
+    seed: int
+    scale: str
+    cell: Mapping[str, str]
+    measured: Mapping[str, float | None]
+    about: Mapping[str, str]
+
+
+def path_of(recipe: Recipe, folder: Path = FOLDER) -> Path:
+    return folder / f"{recipe.paper}-{recipe.artifact}.csv"
+
+
+def read(recipe: Recipe, folder: Path = FOLDER) -> list[Row]:
+    path = path_of(recipe, folder)
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return [_row(line, recipe) for line in csv.DictReader(file)]
+
+
+def _row(line: dict[str, str], recipe: Recipe) -> Row:
+    return Row(
+        hash=line["hash"],
+        seed=int(line["seed"]),
+        scale=line["scale"],
+        cell={axis: line[axis] for axis in recipe.axes},
+        measured={name: float(line[name]) if line.get(name) else None for name in MEASURED},
+        about={name: line.get(name, "") for name in ABOUT},
+    )
+
+
+def known(folder: Path = FOLDER) -> dict[str, dict[str, str]]:
+    """Every row of every recipe, by hash: a run made for one table serves another."""
+    found: dict[str, dict[str, str]] = {}
+    for path in sorted(folder.glob("*.csv")):
+        with open(path, newline="") as file:
+            reader = csv.DictReader(file)
+            if "hash" in (reader.fieldnames or ()):
+                found |= {line["hash"]: line for line in reader}
+    return found
+
+
+def of_summary(summary: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, str]:
+    """The cells of a row that come from a run's summary.json."""
+    line = {name: _text(summary.get(name)) for name in MEASURED}
+    line["git_revision"] = _text(summary.get("git_revision"))
+    line["torch"] = _text(summary.get("versions", {}).get("torch"))
+    line["overrides"] = " ".join(overrides)
+    return line
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def add(
+    recipe: Recipe,
+    cell: Cell,
+    seed: int,
+    scale: str,
+    key: str,
+    line: Mapping[str, str],
+    folder: Path = FOLDER,
+) -> None:
+    """Put one run into the recipe's file, which stays sorted by cell and seed; a run is there once."""
+    path = path_of(recipe, folder)
+    columns = ["hash", "seed", "scale", *recipe.axes, *MEASURED, *ABOUT]
+    rows: list[dict[str, str]] = []
+    if path.exists():
+        with open(path, newline="") as file:
+            rows = [
+                {c: row.get(c) or "" for c in columns} for row in csv.DictReader(file) if row["hash"] != key
+            ]
+    own = {"hash": key, "seed": str(seed), "scale": scale, **cell.facts}
+    rows.append({c: own.get(c, line.get(c, "")) for c in columns})
+    places = [list(values) for values in recipe.axes.values()]
+
+    def place(row: dict[str, str]) -> list[int]:
+        order = [p.index(row[a]) if row[a] in p else len(p) for a, p in zip(recipe.axes, places, strict=True)]
+        return [*order, int(row["seed"])]
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, _csv(columns, sorted(rows, key=place)).encode())
+
+
+def _csv(columns: list[str], rows: list[dict[str, str]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def summary_of(runs: Path, key: str) -> dict[str, Any] | None:
+    """summary.json of the finished run with this hash, wherever its folder is below `runs`."""
+    for folder in runs.glob(f"*-{key}"):
+        if (folder / "summary.json").exists():
+            return json.loads((folder / "summary.json").read_text())
+    return None

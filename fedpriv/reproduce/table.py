@@ -1,0 +1,222 @@
+"""`fedpriv table`: a published table in its own layout, ours beside the paper's, on screen and in files."""
+
+import csv
+import io
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table as Screen
+
+from fedpriv.errors import UserError
+from fedpriv.files import write_atomically
+from fedpriv.reproduce import recipe as recipes
+from fedpriv.reproduce import rows
+from fedpriv.reproduce.compare import RULES, Comparison, Key
+from fedpriv.reproduce.reference import Printed
+
+TABLES = "tables"
+
+
+def main(arguments: Sequence[str]) -> int:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print("usage: fedpriv table PAPER/ARTIFACT | PAPER | all\n\nrecipes: " + ", ".join(recipes.names()))
+        return 0 if {"-h", "--help"} & set(arguments) else 2
+    console = Console(highlight=False)
+    chosen = recipes.chosen(arguments[0])
+    shown = [Comparison(r) for r in chosen if rows.read(r)]
+    if not shown:
+        raise UserError(
+            f"{arguments[0]}: no finished run of it; `fedpriv reproduce {arguments[0]}` makes them"
+        )
+    for comparison in shown:
+        show(comparison, console)
+        for path in write(comparison, rows.FOLDER / TABLES):
+            console.print(f"written   {path}", soft_wrap=True)
+    return 0
+
+
+# -- one table as rows of texts
+
+
+def grid(comparison: Comparison, metric: str, name: str) -> tuple[list[str], list[list[str]]]:
+    """The paper's layout: header, and a row per setting with `ours (paper)` in every column."""
+    layout, axes = comparison.recipe.table, list(comparison.recipe.axes)
+    present = comparison.keys()
+    places = {axis: axes.index(axis) for axis in axes}
+    lines = _settings(present, [places[a] for a in layout["rows"]])
+    columns = _settings(present, [places[a] for a in layout["columns"]])
+    header = [
+        *layout["rows"],
+        *(", ".join(f"{a} {v}" for a, v in zip(layout["columns"], c, strict=True)) or name for c in columns),
+    ]
+    table = []
+    for line in lines:
+        cells = []
+        for column in columns:
+            facts = dict(zip([*layout["rows"], *layout["columns"]], [*line, *column], strict=True))
+            key = tuple(facts[axis] for axis in axes)
+            cells.append(_cell(comparison, key, metric, name) if key in present else "")
+        table.append([*line, *cells])
+    return header, table
+
+
+def _settings(keys: list[Key], places: list[int]) -> list[Key]:
+    return list(dict.fromkeys(tuple(key[p] for p in places) for key in keys))
+
+
+def _cell(comparison: Comparison, key: Key, metric: str, name: str) -> str:
+    ours = comparison.value(key, name)
+    theirs = _printed(comparison, key, metric)
+    printed = f" ({number(theirs.value)})" if theirs else ""
+    if ours is None:
+        return f"-{printed}"
+    spread = "" if ours.std is None else f"±{number(ours.std)}"
+    return f"{number(ours.mean)}{spread}{printed}"
+
+
+def _printed(comparison: Comparison, key: Key, metric: str) -> Printed | None:
+    facts = dict(zip(comparison.recipe.axes, key, strict=True))
+    recipe = comparison.recipe
+    meant = [p for p in recipe.printed() if p.metric == metric and not recipe.reason(p)]
+    found = [p for p in meant if p.agrees(facts)]
+    return found[0] if len(found) == 1 else None
+
+
+def number(value: float) -> str:
+    """Three decimals, without the zero that every accuracy begins with; large ones in full."""
+    if abs(value) >= 10:
+        return f"{value:,.4g}"
+    return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3g}"
+
+
+def parts(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """(heading, printed metric, our number): each metric, and accuracies in both views."""
+    found = []
+    views = comparison.views()
+    for metric, name in comparison.recipe.values.items():
+        if name in RULES:
+            continue
+        if metric != "accuracy":
+            found.append((metric, metric, name))
+            continue
+        for i, (view, own) in enumerate(views.items()):
+            found.append(
+                (
+                    f"accuracy, {view}{' (the paper reports this view)' if i == 0 else ''}",
+                    metric if i == 0 else "",
+                    own,
+                )
+            )
+    return found
+
+
+# -- where it goes
+
+
+def show(comparison: Comparison, console: Console) -> None:
+    recipe = comparison.recipe
+    console.rule(f"{recipe.name}: {recipe.title}", align="left")
+    for heading, metric, name in parts(comparison):
+        header, lines = grid(comparison, metric, name)
+        screen = Screen(title=f"{heading}: ours (paper)", title_justify="left")
+        for text in header:
+            screen.add_column(text, justify="left" if text in recipe.table["rows"] else "right")
+        for line in lines:
+            screen.add_row(*line)
+        console.print(screen)
+    for text in remarks(comparison):
+        console.print(text, soft_wrap=True)
+
+
+def remarks(comparison: Comparison) -> list[str]:
+    """Verdicts, claims, numbers quoted in the text and what is left out, a line each."""
+    recipe, answers = comparison.recipe, comparison.answers()
+    counts = {
+        v: sum(a.verdict == v for a in answers)
+        for v in ("within", "better", "worse", "higher", "lower", "not comparable", "not run")
+    }
+    texts = []
+    if answers:
+        told = ", ".join(f"{n} {v}" for v, n in counts.items() if n)
+        close = "within: 0.03 of an accuracy, 5 % of others"
+        texts.append(f"verdict   {len(answers)} printed numbers: {told} ({close})")
+    for a in answers:
+        if a.ours and (recipe.values[a.printed.metric] in RULES or a.printed.fact("stat")):
+            about = ", ".join(f"{k}={v}" for k, v in a.printed.facts)
+            pair = f"{number(a.printed.value)}, ours {number(a.ours.mean)}"
+            texts.append(f"quoted    {a.printed.metric} {pair} ({about})")
+    for h in comparison.held():
+        counted = f"{h.holds} hold, {h.ties} tie, {h.fails} fail"
+        texts.append(f"claim     {h.claim.text}: {h.verdict} in the {h.view} view ({counted})")
+    scales = sorted({run.scale for run in comparison.runs})
+    seeds = sorted({len(r) for r in comparison.cells.values()})
+    told = f"scale {', '.join(scales)}, seeds a cell {', '.join(map(str, seeds))}"
+    texts.append(f"runs      {len(comparison.runs)}, {told}")
+    for why in dict.fromkeys(why for _, why in recipe.left_out):
+        texts.append(f"left out  {why}")
+    return texts
+
+
+def write(comparison: Comparison, folder: Path) -> list[Path]:
+    """CSV with a line per cell, Markdown and LaTeX in the paper's layout."""
+    recipe = comparison.recipe
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {".csv": _as_csv(comparison), ".md": as_markdown(comparison), ".tex": _as_latex(comparison)}
+    paths = []
+    for suffix, text in texts.items():
+        paths.append(folder / f"{recipe.paper}-{recipe.artifact}{suffix}")
+        write_atomically(paths[-1], text.encode())
+    return paths
+
+
+def _as_csv(comparison: Comparison) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    axes = list(comparison.recipe.axes)
+    writer.writerow([*axes, "metric", "ours", "std", "seeds", "paper", "difference", "verdict"])
+    answers = {(a.printed.metric, a.printed.facts): a for a in comparison.answers()}
+    for (_, metric, name), key in itertools.product(parts(comparison), comparison.keys()):
+        ours, theirs = comparison.value(key, name), _printed(comparison, key, metric)
+        answer = answers.get((theirs.metric, theirs.facts)) if theirs else None
+        difference = answer.difference if answer else None
+        std = ours.std if ours else None
+        mean, seeds = (ours.mean, ours.seeds) if ours else (None, None)
+        numbers = (mean, std, seeds, theirs.value if theirs else None, difference)
+        texts = ["" if v is None else f"{v:.6g}" for v in numbers]
+        writer.writerow([*key, name, *texts, answer.verdict if answer else ""])
+    return text.getvalue()
+
+
+def as_markdown(comparison: Comparison) -> str:
+    recipe = comparison.recipe
+    lines = [f"### {recipe.name}: {recipe.title}", ""]
+    for heading, metric, name in parts(comparison):
+        header, table = grid(comparison, metric, name)
+        lines += [f"{heading}: ours (paper)", "", f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
+        lines += [f"| {' | '.join(row)} |" for row in table]
+        lines.append("")
+    return "\n".join([*lines, *(f"- {text}" for text in remarks(comparison)), ""])
+
+
+def _as_latex(comparison: Comparison) -> str:
+    lines = [f"% {comparison.recipe.name}: {comparison.recipe.title}; ours (paper)"]
+    for heading, metric, name in parts(comparison):
+        header, table = grid(comparison, metric, name)
+        left = len(comparison.recipe.table["rows"])
+        lines += [
+            f"% {heading}",
+            rf"\begin{{tabular}}{{{'l' * left}{'r' * (len(header) - left)}}}",
+            r"\toprule",
+        ]
+        lines += [" & ".join(map(_escaped, header)) + r" \\", r"\midrule"]
+        lines += [" & ".join(map(_escaped, row)) + r" \\" for row in table]
+        lines += [r"\bottomrule", r"\end{tabular}", ""]
+    return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    for symbol in "&%_#^":
+        text = text.replace(symbol, "\\" + symbol)
+    return text.replace("±", r"$\pm$")

@@ -1,0 +1,38 @@
+"""One run of a reproduction, wherever one of Hydra's launchers started it.
+
+Hydra sweeps over the number of the cell; the overrides of each are in a file, because cells differ in more
+than a product of comma lists can say.
+"""
+
+import json
+from pathlib import Path
+
+import hydra
+from hydra import compose
+from omegaconf import DictConfig, open_dict
+
+from fedpriv import sweep
+from fedpriv.config import register
+from fedpriv.errors import Interrupted
+from fedpriv.explain import explain
+
+register()
+
+
+@hydra.main(version_base="1.3", config_path="pkg://fedpriv.conf", config_name="reproduce")
+def hydra_worker(told: DictConfig) -> None:
+    from fedpriv.session import execute
+
+    register()
+    overrides = json.loads(Path(told.cells).read_text())[told.cell]
+    cfg = compose("config", overrides=overrides, return_hydra_config=True)
+    folder, text = Path(cfg.hydra.run.dir), " ".join(overrides)
+    with open_dict(cfg):
+        del cfg["hydra"]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        sweep.note(folder, text, None, execute(cfg, folder, text))
+    except (Interrupted, KeyboardInterrupt) as stop:
+        raise KeyboardInterrupt(*stop.args) from stop  # ends the whole sweep
+    except Exception as error:  # noted; the others go on
+        sweep.note(folder, text, explain(error) or f"{type(error).__name__}: {error}", None)
