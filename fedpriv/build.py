@@ -32,6 +32,7 @@ from fedpriv.privacy.ledger import Ledger
 from fedpriv.rng import Key, numpy_generator, seed_for
 from fedpriv.schedule import deal
 from fedpriv.setting import Round, Setting
+from fedpriv.stages.none import Origin
 from fedpriv.store import ClientStore
 from fedpriv.trainer import LocalSGD, Trainer
 
@@ -61,12 +62,14 @@ def make(cfg: DictConfig, group: str, **facts: Any) -> Any:
         raise UserError(f"{group}: {target.__name__} cannot be made with {given} ({reason})") from problem
 
 
-def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes) -> Run:
-    """Everything a run needs; `secret` gives the key where noise must not follow from the config."""
+def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, prepare: bool = True) -> Run:
+    """Everything a run needs; `secret` gives the key where noise must not follow from the config. Without
+    `prepare` the stage is announced only, which is enough to say what the run will guarantee."""
     check(cfg)
     device = choose_device(cfg.device)
     dtype = {"float32": torch.float32, "float64": torch.float64}[cfg.dtype]
     seed = cfg.seed
+    partition_seed = seed if cfg.partition_seed is None else cfg.partition_seed
 
     data: Data = make(cfg, "dataset").load(Path(cfg.data_dir) if cfg.data_dir else default_data_dir())
     split: Split = make(cfg, "partition").split(
@@ -74,7 +77,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes) ->
         data.y_test.numpy(),
         clients=cfg.clients,
         classes=data.classes,
-        rng=numpy_generator(seed, "partition"),
+        rng=numpy_generator(partition_seed, "partition"),
     )
 
     mechanism: Mechanism = make(cfg, "dp_variant")
@@ -107,15 +110,18 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes) ->
         delta=cfg.delta,
         accountant=accountants.create(cfg.accountant),
         device=device,
+        momentum=cfg.momentum,
         schedule=schedule,
     )
     guarantee = mechanism.setup(setting)
     aggregator.setup(setting)
     upload.setup(setting, aggregator)
     algorithm.check(mechanism)
+    algorithm.meet(aggregator)
     mechanism.check(aggregator, upload)
     guarantee = upload.amplify(guarantee)
-    guarantee = replace(guarantee, not_covered=guarantee.not_covered + aggregator.not_covered)
+    public = aggregator.not_covered + algorithm.not_covered
+    guarantee = replace(guarantee, not_covered=guarantee.not_covered + public)
     _check_bounded(mechanism, aggregator, setting)
 
     store = ClientStore()
@@ -144,9 +150,13 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes) ->
         seed=seed,
         evaluate_every=cfg.evaluate_every,
         min_clients=cfg.min_clients,
+        stage=make(cfg, "stage"),
     )
-    make(cfg, "stage").prepare(trainer)
-    return Run(trainer, data, split, network.transform, _warnings(trainer))
+    origin = Origin(data, lambda: make(cfg, "model", **facts), partition_seed)
+    remarks = trainer.stage.announce(trainer, origin)
+    if prepare:
+        trainer.stage.prepare(trainer, origin)
+    return Run(trainer, data, split, network.transform, _warnings(trainer) + remarks)
 
 
 def _check_norms(network: nn.Module, mechanism: Mechanism) -> None:

@@ -22,6 +22,7 @@ fedpriv: compose, run and honestly account private federated learning experiment
   fedpriv list [group]                             every group and option: what it is, which paper
   fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
   fedpriv features dataset=... encoder=...         encode images once, for dataset=features
+  fedpriv distilled [as run] [images=8 out=...]    what stage=fedpd distils: accuracies, an inversion attack
 
 examples
   fedpriv run
@@ -33,7 +34,7 @@ examples
 `fedpriv run --help` lists every key, `fedpriv features --help` every encoder.
 Tab completion: eval "$(fedpriv -sc install=bash)"
 """
-COMMANDS = ("run", "reproduce", "table", "figure", "privacy", "list", "data", "features")
+COMMANDS = ("run", "reproduce", "table", "figure", "privacy", "list", "data", "features", "distilled")
 SHORT = {"dp": "dp_variant", "agg": "aggregator"}
 
 
@@ -95,6 +96,7 @@ def _dispatch(arguments: list[str]) -> int:
         "list": _list,
         "data": _data,
         "features": _features,
+        "distilled": _distilled,
     }
     return functions[command](rest)
 
@@ -190,6 +192,16 @@ def _features(rest: list[str]) -> int:
     from fedpriv.encoders.command import features
 
     return features(rest)
+
+
+def _distilled(rest: list[str]) -> int:
+    from fedpriv.stages.fedpd.command import HELP, distilled, parse
+
+    if {"-h", "--help"} & set(rest):
+        print(HELP, end="")
+        return 0
+    own, overrides = parse(rest)
+    return distilled(_compose(overrides), own)
 
 
 def _data(rest: list[str]) -> int:

@@ -27,7 +27,7 @@ GROUPS = (
 # What `build` tells models and transforms of the data, besides their options.
 INJECTED = {"model": ("shape", "classes", "vocabulary"), "transform": ("shape",)}
 # Where a run happens and how it is watched; none of it changes what is run.
-NOT_HASHED = ("data_dir", "device", "threads", "logger", "checkpoint", "resume")
+NOT_HASHED = ("data_dir", "device", "threads", "logger", "checkpoint", "resume", "target")
 
 
 def _setting(default: Any, help: str, **limits: Any) -> Any:
@@ -66,7 +66,13 @@ class Settings:
     )
     min_clients: int = _setting(1, "training ends when fewer clients can afford a round", least=1)
     seed: int = _setting(0, "seed of everything random", least=0)
+    partition_seed: int | None = _setting(
+        None, "seed of the partition alone, so that seeds can share one; null: the seed", least=0
+    )
     evaluate_every: int = _setting(1, "rounds between evaluations", least=1)
+    target: float | None = _setting(
+        None, "accuracy on the whole test set: summary.json says when it was reached", above=0, most=1
+    )
     samples_at: list[int] = field(
         default_factory=list,
         metadata={

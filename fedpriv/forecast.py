@@ -9,7 +9,7 @@ from fedpriv.screen import console, errors, number, privacy_line
 
 
 def show(cfg: DictConfig) -> None:
-    run = build(cfg)
+    run = build(cfg, prepare=False)
     for warning in run.warnings:
         errors.print(f"warning: {warning}", soft_wrap=True)
     trainer = run.trainer
@@ -36,6 +36,8 @@ def show(cfg: DictConfig) -> None:
     table.add_column()
     for name, text in facts.items():
         table.add_row(name, text)
+    for release in report.get("releases", ()):
+        table.add_row("sent once", f"{release['what']}, alone epsilon {number(release['epsilon_alone'])}")
     for flaw in report["flaws"]:
         table.add_row("flaw", flaw)
     for missing in report["not_covered"]:

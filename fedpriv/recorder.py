@@ -52,6 +52,14 @@ def _value(text: str) -> float | None:
     return float(text) if text else None
 
 
+def reached(rows: Iterable[dict[str, str]], target: float | None) -> dict[str, Any]:
+    """The first round whose accuracy on the whole test set is the target or better; null: none was."""
+    if target is None:
+        return {}
+    enough = (int(r["round"]) for r in rows if r["accuracy_global"] and float(r["accuracy_global"]) >= target)
+    return {"target": target, "rounds_to_target": next(enough, None)}
+
+
 class Recorder:
     """Appends a round at a time; a continued run first drops the rounds after its checkpoint."""
 
@@ -124,8 +132,8 @@ class Recorder:
         """A metric over the rounds where it was measured."""
         return [float(r[name]) for r in self.rows if r[name]]
 
-    def summary(self, trainer: Trainer, **more: Any) -> dict[str, Any]:
-        result: dict[str, Any] = {"rounds": len(self.rows)}
+    def summary(self, trainer: Trainer, target: float | None = None, **more: Any) -> dict[str, Any]:
+        result: dict[str, Any] = {"rounds": len(self.rows), **reached(self.rows, target)}
         for view in ("local", "global"):
             values = self.column(f"accuracy_{view}")
             result[f"accuracy_{view}_best"] = max(values, default=None)

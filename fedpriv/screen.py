@@ -2,10 +2,13 @@
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.status import Status
 from rich.table import Table
 
 console = Console(highlight=False)
@@ -64,6 +67,41 @@ class Watch:
             self._last = now
 
 
+_spinner: list[Status] = []  # the one on the terminal now, if any
+
+
+@contextmanager
+def preparing() -> Iterator[None]:
+    """A spinner on a terminal until round 0; `note` says beside it what is being done."""
+    if not console.is_terminal:
+        yield
+        return
+    with console.status("preparing") as status:
+        _spinner.append(status)
+        try:
+            yield
+        finally:
+            _spinner.pop()
+
+
+class Notes:
+    """How far something before round 0 is: beside the spinner, or as plain lines now and then."""
+
+    def __init__(self, what: str, total: int):
+        self.what, self.total = what, total
+        self._began = self._last = time.perf_counter()
+
+    def show(self, done: int, state: str = "") -> None:
+        now = time.perf_counter()
+        left = (now - self._began) / max(1, done) * (self.total - done)
+        text = f"{self.what} {done}/{self.total}  {state}  about {left:.0f} s left"
+        if _spinner:
+            _spinner[-1].update(text)
+        elif now - self._last >= _QUIET:
+            console.print(text, soft_wrap=True)
+            self._last = now
+
+
 def _accuracy(value: float | None) -> str:
     return "  -  " if value is None else f"{value:.3f}"
 
@@ -75,7 +113,11 @@ def number(value: float | None) -> str:
 def privacy_line(report: dict[str, Any]) -> str:
     """One honest sentence on the guarantee."""
     if report["unit"] == "none":
-        return "no differential privacy"
+        sent = [
+            f"; of {r['what']} alone: epsilon {number(r['epsilon_alone'])} ({r['neighbouring_relation']})"
+            for r in report.get("releases", ())
+        ]
+        return "no differential privacy" + "".join(sent)
     who = {"sample": "each client, one sample", "client": "one client"}[report["unit"]]
     claim = f"({number(report['epsilon_claimed_max'])}, {report['delta']:g})-DP for {who}"
     if report["no_guarantee"]:

@@ -1,11 +1,12 @@
 """One run from config to results: build, continue if there is something to continue, train, record."""
 
+import csv
 import json
 import secrets
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from fedpriv.config import config_hash
 from fedpriv.errors import Interrupted, UserError
 from fedpriv.files import alone, write_atomically
 from fedpriv.partitions import picture
-from fedpriv.recorder import Recorder
+from fedpriv.recorder import Recorder, reached
 from fedpriv.samples import SAMPLES, KeptSamples
-from fedpriv.screen import Watch, console, errors, result_table
+from fedpriv.screen import Watch, console, errors, preparing, result_table
 from fedpriv.trainer import Trainer
 
 IDENTITY, KEY = "identity.txt", "noise.key"
@@ -31,10 +32,11 @@ def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
     with alone(folder):
         finished = _claim(folder, cfg)
         if finished:
+            finished = _with_target(finished, cfg.target, folder)
             console.print(f"already done; resume=false runs it again ({title})")
             result_table(finished, json.loads((folder / "privacy.json").read_text()), folder)
             return finished
-        with console.status("preparing") if console.is_terminal else nullcontext():
+        with preparing():
             run = build(cfg, secret=lambda: _secret(folder))
             samples = KeptSamples(cfg.samples_at, run)
         for warning in run.warnings:
@@ -80,7 +82,12 @@ def _train(cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title:
     privacy = trainer.ledger.report(noise_seeded=trainer.seeded)
     privacy["not_covered"] += samples.not_covered
     summary = recorder.summary(
-        trainer, config_hash=config_hash(cfg), parameters=trainer.setting.layout.shared, warnings=run.warnings
+        trainer,
+        cfg.target,
+        config_hash=config_hash(cfg),
+        parameters=trainer.setting.layout.shared,
+        warnings=run.warnings,
+        **trainer.stage.summary(),
     )
     recorder.json("privacy.json", privacy)
     pictures.curves(recorder, title, folder)
@@ -88,6 +95,16 @@ def _train(cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title:
     logger.finish(summary, {"clients": folder / "clients.csv", "partition": folder / "partition.csv"})
     recorder.json("summary.json", summary)  # last: its presence says the run is complete
     result_table(summary, privacy, folder)
+    return summary
+
+
+def _with_target(summary: dict[str, Any], target: float | None, folder: Path) -> dict[str, Any]:
+    """A finished run asked for another target: read from its rounds instead of running it again."""
+    if target is None or summary.get("target") == target:
+        return summary
+    with open(folder / "metrics.csv", newline="") as file:
+        summary |= reached(csv.DictReader(file), target)
+    write_atomically(folder / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
 
 

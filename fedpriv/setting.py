@@ -26,6 +26,7 @@ class Setting:
     delta: float
     accountant: Accountant
     device: torch.device
+    momentum: float = 0.0  # of local steps; it begins at zero every round
     schedule: list[np.ndarray] | None = None  # the clients of every round where that is fixed beforehand
 
     @property

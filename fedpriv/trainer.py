@@ -1,7 +1,7 @@
 """One round of private federated learning, and the loop over rounds. No method has a name here."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.fedavg import FedAvg
+from fedpriv.engine import batches
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.loop import LoopEngine
 from fedpriv.engine.noise import NoiseSource
@@ -20,6 +21,7 @@ from fedpriv.metrics import Evaluation, earth_movers_distances, evaluate
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.rng import Key, generator, numpy_generator, seed_for
 from fedpriv.setting import Round, Setting
+from fedpriv.stages.none import NoStage
 from fedpriv.store import ClientStore
 from fedpriv.uploads.plain import Plain
 
@@ -69,6 +71,7 @@ class Trainer:
     key: Key  # of noise and of sampling that amplifies: the seed, or bytes only this run knows
     evaluate_every: int = 1
     min_clients: int = 1
+    stage: NoStage = field(default_factory=NoStage)
 
     def __post_init__(self) -> None:
         self.next_round = 0
@@ -127,7 +130,7 @@ class Trainer:
             evaluation=evaluation,
             epsilon=self.ledger.claimed(),
             uplink=uplink,
-            downlink=self.upload.downlink(round_),
+            downlink=self.upload.downlink(round_) + self.stage.downlink(round_),
             seconds=time.perf_counter() - began,
             diagnostics=self.diagnostics(),
         )
@@ -155,6 +158,8 @@ class Trainer:
         rows = torch.cat([start, self.store["home"][here]], 1)  # [C, P]
         statistics = self.store["statistics"][here]
         plan = self.mechanism.plan(round_.clients, generator(self.key, "batches", round_.number))
+        plan, data = self.stage.mix(plan, round_, self.train)
+        self.algorithm.before(round_, self.store, lambda: self._gradients(round_, rows, statistics))
         work = Work(
             rows=rows,
             buffers=statistics,
@@ -171,11 +176,32 @@ class Trainer:
             correction=self.algorithm.correction(round_, self.store),
             after_step=self.mechanism.after_step(start),
         )
-        trained = self.engine.train(work, self.train)
+        trained = self.engine.train(work, data)
         self.store["home"][here] = rows[:, shared:]
         self.store["statistics"][here] = statistics
         self.losses[round_.number, round_.clients] = trained.loss.cpu().numpy()
         return rows[:, :shared]
+
+    def _gradients(self, round_: Round, rows: Tensor, statistics: Tensor) -> Tensor:
+        """Each participant's gradient over all its samples at the weights `rows`, decay included, [C, D]."""
+        samples = torch.as_tensor(round_.samples)
+        once = batches.steps_per_epoch(samples, self.setting.batch_size)
+        order = generator(self.seed, "gradients", round_.number)
+        plan = batches.shuffled(samples, self.setting.batch_size, once, order)
+        plan, data = self.stage.mix(plan, round_, self.train)
+        work = Work(
+            rows=rows,
+            buffers=statistics.clone(),
+            clients=torch.as_tensor(round_.clients),
+            plan=plan,
+            round=round_.number,
+            dropout_seed=seed_for(self.seed, "gradients dropout", round_.number),
+            lr=[0.0] * plan.index.shape[1],
+            measured=torch.zeros_like(rows),
+        )
+        self.engine.train(work, data)
+        assert work.measured is not None
+        return (work.measured + self.sgd.weight_decay * rows)[:, : self.setting.layout.shared]
 
     def evaluate(self) -> Evaluation:
         return evaluate(

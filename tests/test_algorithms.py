@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.build import build
 from fedpriv.errors import UserError
@@ -44,7 +45,7 @@ def test_a_round_of_fedavg_is_the_mean_of_the_local_models(config):
 def test_fedprox_without_pull_is_fedavg_and_costs_the_same_privacy(config, dp):
     plain = trained(config, f"dp={dp}")
     zero = trained(config, f"dp={dp}", "algorithm=fedprox", "algorithm.mu=0")
-    torch.testing.assert_close(plain.theta, zero.theta)
+    assert torch.equal(plain.theta, zero.theta)
     pulled = trained(config, f"dp={dp}", "algorithm=fedprox", "algorithm.mu=3")
     assert pulled.ledger.claimed().tolist() == plain.ledger.claimed().tolist()
 
@@ -172,6 +173,10 @@ def test_ppsgd_judges_every_client_with_its_own_sum(config):
     [
         (("algorithm=dp_scaffold", "dp=cdp"), "private only under dp=ldp"),
         (("algorithm=dp_scaffold", "dp=ddp"), "private only under dp=ldp"),
+        (("algorithm=scaffold", "algorithm.option=I", "dp=ldp"), "option=II"),
+        (("algorithm=scaffold", "algorithm.option=I", "dp=cdp"), "option=II"),
+        (("algorithm=scaffold", "dp=cdp", "partition=dirichlet", "batch_size=20"), "set local_steps"),
+        (("algorithm=fednova", "algorithm.effective_steps=0"), "must be positive"),
         (("algorithm=ppsgd", "dp=ldp"), "raw gradients"),
         (("algorithm=fedbn", "model.norm=batch", "dp=ldp"), "batch statistics mix samples"),
         (("algorithm=ppsgd", "algorithm.mixing=-1", "dp=cdp"), "negative"),
@@ -189,6 +194,11 @@ def test_wrong_pairings_are_refused_with_the_reason(config, pair, reason):
         ("algorithm=fedbn", "model.norm=batch", "dp=cdp"),
         ("algorithm=fedgn", "model.norm=group", "dp=ldp"),
         ("algorithm=dp_scaffold", "dp=ldp"),
+        ("algorithm=scaffold", "dp=ldp"),
+        ("algorithm=scaffold", "dp=cdp", "local_steps=2"),
+        ("algorithm=scaffold", "dp=ddp", "epsilon=50", "local_steps=2"),
+        ("algorithm=fednova", "dp=ldp", "momentum=0.5"),
+        ("algorithm=fednova", "dp=ddp", "epsilon=50", "partition=dirichlet"),
         ("algorithm=ppsgd", "dp=cdp"),
         ("algorithm=ppsgd", "dp=ddp", "epsilon=50"),
     ],
@@ -197,3 +207,114 @@ def test_personalised_methods_run_with_and_without_the_transform(config, options
     trainer = trained(config, *options, f"transform={transform}", rounds=2)
     assert bool(trainer.theta.isfinite().all())
     assert trainer.store["home"].shape[1] == trainer.setting.layout.total - trainer.setting.layout.shared
+
+
+# -- SCAFFOLD and FedNova
+
+
+def test_scaffold_with_zero_variates_is_fedavg_to_the_bit(config):
+    plain = trained(config, "dp=none", "partition=dirichlet", rounds=1)
+    for option in ("I", "II"):
+        first = trained(
+            config,
+            "dp=none",
+            "partition=dirichlet",
+            "algorithm=scaffold",
+            f"algorithm.option={option}",
+            rounds=1,
+        )
+        assert torch.equal(first.theta, plain.theta)
+
+
+@pytest.mark.parametrize("engine", ["fast", "loop"])
+def test_option_one_is_the_gradient_at_the_broadcast_model(config, engine):
+    """One full-batch step moves by -lr g, so option I's variate, g over all data, is that move over -lr."""
+    small = (*SMALL, "dp=none", "rounds=2", "lr=0.5", "dtype=float64", "weight_decay=0.01", "clients=3")
+    whole = build(config(*small, "batch_size=1000", "rounds=1")).trainer
+    kept = []
+    message = whole.algorithm.message
+    whole.algorithm.message = lambda local, r, s: kept.append(message(local, r, s)) or kept[0]
+    whole.round()
+    in_batches = ("batch_size=100", "algorithm=scaffold", "algorithm.option=I", f"engine={engine}")
+    trainer = build(config(*small, *in_batches)).trainer
+    result = trainer.round()
+    by_hand = -kept[0] / 0.5
+    torch.testing.assert_close(trainer.store["control"].double(), by_hand, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        trainer.algorithm.state()["control"].double(), by_hand.mean(0), rtol=1e-4, atol=1e-6
+    )
+    assert result.uplink == 2 * 4 * 3 * trainer.theta.numel()
+
+
+def test_scaffolds_variate_is_a_mean_gradient_with_momentum_too(config):
+    """With one full batch and a tiny rate the gradient g hardly changes, so c_k is g and not g / (1 - m)."""
+    same = ("dp=none", "batch_size=1000", "local_epochs=4", "lr=1e-4", "dtype=float64", "rounds=1")
+    flat = trained(config, *same, "algorithm=scaffold", rounds=1).store["control"]
+    fast = trained(config, *same, "algorithm=scaffold", "momentum=0.9", rounds=1).store["control"]
+    torch.testing.assert_close(fast, flat, rtol=2e-2, atol=1e-4)
+
+
+def test_scaffold_under_cdp_takes_the_servers_variate_from_the_noisy_update(config):
+    options = ("dp=cdp", "algorithm=scaffold", "local_steps=2", "dtype=float64", "lr=0.2")
+    trainer = build(config(*SMALL, *options)).trainer
+    start = trainer.theta.clone()
+    result = trainer.round()
+    assert result.uplink == 4 * 4 * trainer.theta.numel()  # the variates stay at home
+    update = trainer.theta - start
+    torch.testing.assert_close(
+        trainer.algorithm.state()["control"].double(), -update / (2 * 0.2), rtol=1e-4, atol=1e-6
+    )
+    plain = trained(config, "dp=cdp", "local_steps=2", rounds=1)
+    assert trainer.ledger.claimed().tolist() == plain.ledger.claimed().tolist()
+
+
+def test_fednova_with_equal_steps_is_fedavg_to_the_bit(config):
+    for more in (("momentum=0.9", "weight_decay=0.01"), ("dp=ldp",), ("dp=cdp",)):
+        options = ("dp=none", "local_steps=3", "agg=size", "partition=dirichlet", *more)
+        plain = trained(config, *options)
+        assert torch.equal(trained(config, *options, "algorithm=fednova").theta, plain.theta)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_fednova_by_hand_with_unequal_steps(config, momentum):
+    """theta + tau_eff sum p_k Delta_k / ||a_k||_1, ||a||_1 summed step by step as momentum piles up."""
+    options = ("dp=none", "agg=size", "partition=dirichlet", "dtype=float64", f"momentum={momentum}")
+    trainer = build(config(*SMALL, *options, "algorithm=fednova", "batch_size=20")).trainer
+    start, models = trainer.theta.clone(), []
+    message = trainer.algorithm.message
+    trainer.algorithm.message = lambda local, r, s: models.append(local.clone()) or message(local, r, s)
+    trainer.round()
+    setting, work = trainer.setting, []
+    for steps in setting.steps:
+        velocity = total = 0.0
+        for _ in range(steps):
+            velocity = momentum * velocity + 1
+            total += velocity
+        work.append(total)
+    assert len(set(work)) > 1
+    work, p = torch.tensor(work), torch.as_tensor(setting.samples / setting.samples.sum())
+    moved = (models[0] - start) / work[:, None]
+    expected = start + (p * work).sum() * (p[:, None] * moved).sum(0)
+    torch.testing.assert_close(trainer.theta, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_fednova_says_what_it_takes_as_public_and_wants_weights(config):
+    trainer = build(config(*SMALL, "algorithm=fednova", "dp=cdp")).trainer
+    assert any("local steps" in line for line in trainer.ledger.guarantee.not_covered)
+
+    class Odd(Aggregator):
+        def __call__(self, uploads, round_):
+            return uploads.median(0).values
+
+    with pytest.raises(UserError, match="has none"):
+        trainer.algorithm.meet(Odd())
+
+
+@pytest.mark.parametrize("algorithm", ["scaffold", "fednova"])
+def test_new_algorithms_continue_from_a_checkpoint(config, algorithm):
+    options = (*SMALL, f"algorithm={algorithm}", "sample_rate=0.5", "momentum=0.5", "partition=dirichlet")
+    trainer, other = (build(config(*options, "dp=none")).trainer for _ in range(2))
+    trainer.round()
+    other.load(copy.deepcopy(trainer.state()))
+    trainer.round(), other.round()
+    assert torch.equal(trainer.theta, other.theta)

@@ -120,11 +120,11 @@ def test_gradients_and_clipped_sums_equal_opacus(name):
         model = loop._load(rows[client], buffers[client])
         for dropout in loop.dropouts:
             dropout.seeds = [0]
-        oracle, loss = loop.per_sample(model, x[client], y[client])
+        oracle, losses = loop.per_sample(model, x[client], y[client])
         torch.testing.assert_close(norms[client], oracle.norm(dim=1))
         factors = clip / oracle.norm(dim=1).clamp(min=float(clip))
         torch.testing.assert_close(clipped[client], factors @ oracle)
-        torch.testing.assert_close(float(tape.losses[client].sum()), loss)
+        torch.testing.assert_close(tape.losses[client], losses)
 
 
 @pytest.mark.parametrize("name", [n for n in MODELS if n != "resnet18 imagenet stem"])
@@ -161,6 +161,93 @@ def test_batch_norm_equals_the_loop_with_ragged_batches(model, monkeypatch):
     (fast, fast_stats, _), (loop, loop_stats, _) = both("bn", partial(round_of, private=False, batch=7))
     torch.testing.assert_close(fast, loop)
     torch.testing.assert_close(fast_stats, loop_stats)
+
+
+def with_shared(layout, rows, buffers, samples, private=False, **more):
+    """A round whose steps hold shared samples besides own ones, ragged both."""
+    work = round_of(layout, rows, buffers, samples, private=private, **more)
+    sizes = torch.tensor([5, 9, 3])
+    behind = batches.shuffled(sizes, 2, work.plan.active.sum(1), torch.Generator().manual_seed(3))
+    return replace(work, plan=batches.joined(work.plan, behind, samples.size))
+
+
+def sharing(samples):
+    """Nine shared samples, the same ones behind each client's own."""
+    shape = samples.prepare(samples.x[:9]).shape
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    owned = torch.zeros(CLIENTS, int(samples.size.max()) + 9, dtype=torch.int64)
+    for client, size in enumerate(samples.size):
+        owned[client, :size] = samples.owned[client, :size]
+        owned[client, size : size + 9] = len(samples.y) + torch.arange(9)
+    return replace(samples, owned=owned, shared=(x, torch.arange(9) % CLASSES))
+
+
+def both_with_shared(name, **more):
+    network, layout, stats, rows, buffers, samples = make(name)
+    samples, out = sharing(samples), []
+    for engine in (FastEngine, LoopEngine):
+        work = with_shared(layout, rows, buffers, samples, **more)
+        trained = engine(network, layout, stats).train(work, samples)
+        out.append((work, trained.loss))
+    return samples, out
+
+
+@pytest.mark.parametrize(
+    ("name", "private"), [("mlp", True), ("mlp", False), ("mlp large", True), ("cnn", False)]
+)
+def test_shared_samples_equal_the_loop(name, private):
+    _, [(fast, fast_loss), (loop, loop_loss)] = both_with_shared(name, private=private)
+    torch.testing.assert_close(fast.rows, loop.rows)
+    torch.testing.assert_close(fast_loss, loop_loss, equal_nan=True, rtol=1e-5, atol=1e-6)
+
+
+def test_shared_samples_with_batch_norm_and_dropout_equal_the_loop(monkeypatch):
+    monkeypatch.setitem(MODELS, "bn", (partial(mlp.mlp, sizes=[8], norm="batch"), SMALL))
+    for name in ("bn", "cnn_cifar"):
+        _, [(fast, _), (loop, _)] = both_with_shared(name, batch=7)
+        torch.testing.assert_close(fast.rows, loop.rows)
+        torch.testing.assert_close(fast.buffers, loop.buffers)
+
+
+def test_a_step_is_the_mean_of_own_plus_the_mean_of_shared_losses():
+    """FedPD's eq. 3 by torch's own gradient, for the first step of the first client."""
+    network, layout, stats, rows, buffers, samples = make("mlp")
+    samples = sharing(samples)
+    work = with_shared(layout, rows, buffers, samples)
+    work.plan.active[:, 1:] = False
+    plan, start = work.plan, rows[0].clone()
+    FastEngine(network, layout, stats).train(work, samples)
+    own, shared = int(plan.size[0, 0]), int(plan.shared[0, 0])
+    assert own == 4 and shared == 2
+    x, y = samples.take(samples.owned[0][plan.index[0, 0, : own + shared]])
+    assert torch.equal(x[own:], samples.shared[0][plan.index[0, 0, own : own + shared] - samples.size[0]])
+    model = LoopEngine(network, layout, stats)._load(start, buffers[0])
+    losses = F.cross_entropy(model(x), y, reduction="none")
+    (losses[:own].mean() + losses[own:].mean()).backward()
+    named = dict(model.named_parameters())
+    gradient = torch.cat([named[e.name].grad.flatten() for e in layout.entries])
+    torch.testing.assert_close(work.rows[0], start - 0.1 * gradient)
+
+
+def test_measuring_gives_the_gradient_over_all_samples_and_trains_nothing():
+    found = []
+    for engine in (FastEngine, LoopEngine):
+        network, layout, stats, rows, buffers, samples = make("cnn")
+        samples = sharing(samples)
+        work = replace(with_shared(layout, rows, buffers, samples), measured=torch.zeros_like(rows))
+        engine(network, layout, stats).train(work, samples)
+        assert torch.equal(work.rows, rows)
+        found.append(work.measured)
+    torch.testing.assert_close(*found)
+    model = LoopEngine(network, layout, stats)._load(rows[0], buffers[0])
+    own = samples.take(samples.owned[0, : int(samples.size[0])])
+    (gradients, _) = LoopEngine(network, layout, stats).per_sample(model, *own)
+    count, index = int(work.plan.shared[0].sum()), work.plan.index[0]
+    where = [index[t, work.plan.size[0, t] : work.plan.taken[0, t]] for t in range(len(index))]
+    others, _ = LoopEngine(network, layout, stats).per_sample(
+        model, *samples.take(samples.owned[0][torch.cat(where)])
+    )
+    torch.testing.assert_close(found[0][0], gradients.mean(0) + others.sum(0) / count)
 
 
 class Odd(nn.Module):

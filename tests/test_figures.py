@@ -376,3 +376,52 @@ def test_every_cell_of_the_study_is_a_run_of_the_paper(config, tmp_path):
     assert ones and all(
         {"clients=10", "rounds=100", "partition.classes_per_client=6"} <= set(s) for s in ones
     )
+
+
+# -- rounds to a target
+
+
+@pytest.fixture
+def put_accuracy(put):
+    """Write a finished run with these accuracies on the whole test set, round by round."""
+
+    def make(*overrides, accuracies):
+        place = put("dp=none", *overrides)
+        lines = ["round,accuracy_global", *(f"{r},{a}" for r, a in enumerate(accuracies, 1))]
+        (place / "metrics.csv").write_text("\n".join(lines) + "\n")
+
+    return make
+
+
+def test_rounds_to_fedavgs_best_and_speed_up(fedpriv, put_accuracy, tmp_path):
+    put_accuracy("seed=0", accuracies=(0.2, 0.5, 0.4, 0.6))
+    put_accuracy("seed=1", accuracies=(0.2, 0.3, 0.5, 0.8))
+    put_accuracy("seed=0", "stage=fedpd", accuracies=(0.7, 0.6, 0.6, 0.6))  # at seed 0's 0.6 in round 1
+    put_accuracy("seed=1", "stage=fedpd", accuracies=(0.5, 0.7, 0.9, 0.6))  # at seed 1's 0.8 in round 3
+    put_accuracy("seed=0", "algorithm=fednova", accuracies=(0.2, 0.6, 0.6, 0.6))
+    put_accuracy("seed=1", "algorithm=fednova", accuracies=(0.2, 0.6, 0.6, 0.6))  # never at 0.8
+    done = fedpriv("figure", "target", "runs")
+    assert done.code == 0, done.err
+    rows = table(tmp_path / "runs" / "figure-target.csv")
+    assert [(r["algorithm"], r["stage"]) for r in rows] == [
+        ("fedavg", "none"),
+        ("fedavg", "fedpd"),
+        ("fednova", "none"),
+    ]
+    base, stage, nova = rows
+    assert float(base["accuracy_global_best"]) == pytest.approx(0.7) and float(base["target"]) == 0.7
+    assert (base["rounds_to_target"], base["speed_up"], base["gain"]) == ("4.0", "1.0", "0.0")
+    assert (stage["rounds_to_target"], stage["speed_up"]) == ("2.0", "2.0")
+    assert float(stage["gain"]) == pytest.approx(0.1)
+    assert (nova["rounds_to_target"], nova["seeds_that_reached_it"], nova["speed_up"]) == ("", "1", "")
+    assert fedpriv("figure", "target", "runs", "target=0.55").code == 0
+    rows = table(tmp_path / "runs" / "figure-target.csv")
+    assert [r["rounds_to_target"] for r in rows] == ["4.0", "1.5", "2.0"]
+
+
+def test_a_target_without_fedavg_or_with_mixed_runs_is_refused(fedpriv, put_accuracy):
+    put_accuracy("algorithm=fedprox", accuracies=(0.2, 0.6))
+    assert "no run with algorithm=fedavg" in fedpriv("figure", "target", "runs").err
+    assert "between 0 and 1" in fedpriv("figure", "target", "runs", "target=60").err
+    put_accuracy("algorithm=fedprox", "algorithm.mu=1", accuracies=(0.2, 0.6))
+    assert "algorithm.mu" in fedpriv("figure", "target", "runs", "target=0.5").err

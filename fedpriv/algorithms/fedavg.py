@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedpriv.aggregators.base import Aggregator
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
@@ -16,6 +17,7 @@ from fedpriv.store import ClientStore
 
 class FedAvg:
     personal = False  # whether clients start from models of their own
+    not_covered: tuple[str, ...] = ()  # what it takes as public that a DP variant does not protect
 
     def __init__(self, *, server_lr: float = 1.0, server_momentum: float = 0.0):
         self.server_lr, self.server_momentum = server_lr, server_momentum
@@ -28,6 +30,9 @@ class FedAvg:
     def check(self, mechanism: Mechanism) -> None:
         """Refuse a DP variant this algorithm has no guarantee or no meaning with, and say why."""
 
+    def meet(self, aggregator: Aggregator) -> None:
+        """Learn how the server will weigh uploads, or refuse an aggregator."""
+
     def setup(self, setting: Setting, store: ClientStore) -> None:
         """Learn the facts of the run and claim per-client state in the store."""
         self.setting = setting
@@ -35,6 +40,10 @@ class FedAvg:
     def start(self, theta: Tensor, clients: Tensor, store: ClientStore) -> Tensor:
         """The shared weights each client trains and is judged from, [C, D]."""
         return theta.expand(len(clients), -1)
+
+    def before(self, round_: Round, store: ClientStore, gradients: Callable[[], Tensor]) -> None:
+        """Before local training. `gradients()` costs a pass over the data: each participant's gradient at the
+        model it starts from, [C, D]; raw, so what is made of it must not leave round the mechanism."""
 
     def rates(self, round_: Round, steps: int) -> list[float]:
         """The learning rate of every local step."""

@@ -20,5 +20,7 @@ class FedProx(FedAvg):
             raise UserError(f"algorithm.mu={mu:g}: must not be negative")
         self.mu = mu
 
-    def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, slice], Tensor]:
+    def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, slice], Tensor] | None:
+        if not self.mu:
+            return None  # FedAvg, to the last bit
         return lambda weights, _: self.mu * (weights - round_.start)

@@ -18,9 +18,16 @@ class Plan:
     index: Tensor  # [C, T, B] int64, padded with 0
     size: Tensor  # [C, T] int64, how many of the B entries are real (0: an empty Poisson batch)
     active: Tensor  # [C, T] bool, whether the client takes this step at all
+    shared: Tensor | None = None  # [C, T] entries behind the real ones that are no private samples but shared
 
     def rows(self, start: int, stop: int) -> "Plan":
-        return Plan(self.index[start:stop], self.size[start:stop], self.active[start:stop])
+        shared = None if self.shared is None else self.shared[start:stop]
+        return Plan(self.index[start:stop], self.size[start:stop], self.active[start:stop], shared)
+
+    @property
+    def taken(self) -> Tensor:
+        """How many entries a step uses, own and shared, [C, T]."""
+        return self.size if self.shared is None else self.size + self.shared
 
 
 def steps_per_epoch(samples: Tensor, batch_size: int) -> Tensor:
@@ -55,6 +62,18 @@ def poisson(samples: Tensor, rates: Tensor, steps: Tensor, generator: torch.Gene
     index = torch.zeros(horizon, clients, max(1, int(size.max())), dtype=torch.int64)
     index[step, client, place] = sample
     return Plan(index.transpose(0, 1).contiguous(), size.view(horizon, clients).T.contiguous(), active)
+
+
+def joined(own: Plan, shared: Plan, offsets: Tensor) -> Plan:
+    """Both batches in one step: a client's own samples and behind them shared ones, from `offsets` on."""
+    taken = own.size + shared.size
+    width = max(own.index.shape[2], int(taken.max()))
+    index = own.index.new_zeros(*taken.shape, width)
+    index[:, :, : own.index.shape[2]] = own.index
+    place = own.size[:, :, None] + torch.arange(shared.index.shape[2])  # [C, T, B']
+    client, step, entry = (torch.arange(shared.index.shape[2]) < shared.size[:, :, None]).nonzero().T
+    index[client, step, place[client, step, entry]] = shared.index[client, step, entry] + offsets[client]
+    return Plan(index, own.size, own.active, shared.size)
 
 
 def shuffled(samples: Tensor, batch_size: int, steps: Tensor, generator: torch.Generator) -> Plan:

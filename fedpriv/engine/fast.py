@@ -145,12 +145,14 @@ class FastEngine:
         rows = work.rows.data[first:stop]
         weights, buffers = self.layout.views(rows), self.buffers.views(work.buffers.data[first:stop])
         owned = data.owned[work.clients[first:stop].to(self.device)]  # [c, widest]
-        counts = plan.size.T.tolist()  # [T][c]
+        counts = plan.taken.T.tolist()  # [T][c]
         who = work.clients[first:stop].tolist()
         sizes, active = plan.size.to(self.device), plan.active.to(self.device, rows.dtype)
         samples = owned.gather(1, plan.index.to(self.device).flatten(1)).view(plan.index.shape)  # [c, T, B]
-        masks = torch.arange(plan.index.shape[2], device=self.device) < sizes[:, :, None]  # [c, T, B]
-        masks = masks.to(rows.dtype)
+        places = torch.arange(plan.index.shape[2], device=self.device)
+        masks = (places < plan.taken.to(self.device)[:, :, None]).to(rows.dtype)  # [c, T, B]
+        owns = masks if plan.shared is None else (places < sizes[:, :, None]).to(rows.dtype)
+        shared = None if plan.shared is None else plan.shared.to(self.device)
         total = torch.zeros(len(rows), device=self.device, dtype=rows.dtype)
         velocity = torch.zeros_like(rows) if work.momentum else None
         steps = int(plan.active.any(0).sum())  # a client's idle steps come last
@@ -158,13 +160,22 @@ class FastEngine:
         for step in range(steps):
             width, tape = max(counts[step]), None
             if width:
-                batch, mask = samples[:, step, :width], masks[:, step, :width]  # [c, B]
+                batch, mask, own = (t[:, step, :width] for t in (samples, masks, owns))  # [c, B]
                 x, y = data.take(batch)
                 for dropout in net.dropouts:
                     dropout.seeds = step_seeds(work.dropout_seed, who, step)
+                seen = sizes.sum(1) if work.measured is not None else sizes[:, step]  # [c]
+                factor = own / seen.clamp(min=1)[:, None]
+                weight = None
+                if shared is not None and not work.private:
+                    others = shared.sum(1) if work.measured is not None else shared[:, step]
+                    weight, factor = factor + (mask - own) / others.clamp(min=1)[:, None], mask
                 with torch.enable_grad():
-                    tape = net.tape(weights, buffers, Batch(x, y, mask, counts[step]))
-                total += (tape.losses * mask).sum(1)
+                    tape = net.tape(weights, buffers, Batch(x, y, mask, counts[step], weight))
+                total += (tape.losses * own).sum(1)
+                if work.measured is not None:
+                    tape.add(self.layout.views(work.measured.data[first:stop]), factor, 1.0)
+                    continue
                 if work.private:
                     clip = work.private.clip_norm
                     norms = tape.square_norms().sqrt()
@@ -174,9 +185,9 @@ class FastEngine:
                     if self.device.type != "cpu" or not bool(sound.all()):
                         tape.drop(~sound)
                         norms = norms.masked_fill(~sound, torch.inf)
-                    factor = mask * clip / norms.clamp(min=clip) / work.private.lot
-                else:
-                    factor = mask / sizes[:, step, None].clamp(min=1)
+                    factor = own * clip / norms.clamp(min=clip) / work.private.lot
+                    if shared is not None:  # not clipped, for they are no secret
+                        factor = factor + (mask - own) * sound / shared[:, step, None].clamp(min=1)
             lr = work.lr[step]
             if work.plain:
                 if tape is not None:
@@ -193,9 +204,9 @@ class FastEngine:
                 self._general_step(work, rows, gradient, velocity, active[:, step, None], lr, here)
             if work.after_step:
                 work.after_step(rows[:, : self.layout.shared], here)
-        seen = sizes.sum(1)
-        mean = (total / seen.clamp(min=1)).nan_to_num(nan=torch.inf)
-        loss[first:stop] = torch.where(seen > 0, mean, torch.nan)
+        every = sizes.sum(1)
+        mean = (total / every.clamp(min=1)).nan_to_num(nan=torch.inf)
+        loss[first:stop] = torch.where(every > 0, mean, torch.nan)
 
     def _general_step(
         self,

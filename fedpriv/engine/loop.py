@@ -48,26 +48,33 @@ class LoopEngine:
     def _client(self, work: Work, data: Samples, position: int) -> float:
         row, own = work.rows[position], data.owned[work.clients[position]]
         network = self._load(row, work.buffers[position])
+        plan = work.plan.rows(position, position + 1)
+        all_own, all_shared = int(plan.size.sum()), int((plan.taken - plan.size).sum())
         velocity = torch.zeros_like(row)
         shared, here = self.layout.shared, slice(position, position + 1)
         total, seen = 0.0, 0
         for step, lr in enumerate(work.lr):
             if not work.plan.active[position, step]:
                 continue
-            size = int(work.plan.size[position, step])
-            samples = own[work.plan.index[position, step, :size].to(self.device)]
+            size, taken = int(plan.size[0, step]), int(plan.taken[0, step])
+            samples = own[plan.index[0, step, :taken].to(self.device)]
             x, y = data.take(samples)
             self.layout.write(row, network)
             for dropout in self.dropouts:
                 dropout.seeds = step_seeds(work.dropout_seed, [int(work.clients[position])], step)
+            if work.measured is not None:
+                gradient, loss = self._weighted(network, x, y, size, all_own, all_shared)
+                work.measured[position] += gradient
+                total, seen = total + loss, seen + size
+                continue
             if work.private:
-                gradient, loss = self._clipped_sum(network, x, y, work.private.clip_norm)
+                gradient, loss, public = self._clipped_sum(network, x, y, work.private.clip_norm, size)
                 if work.noise:
                     z = work.noise.draw(1, position, work.round, step, row)[0]
                     gradient = gradient + work.private.noise_std[position] * z
-                gradient = gradient / work.private.lot
+                gradient = gradient / work.private.lot + public
             else:
-                gradient, loss = self._mean(network, x, y)
+                gradient, loss = self._weighted(network, x, y, size, size, taken - size)
             total, seen = total + loss, seen + size
             gradient = gradient + work.weight_decay * row
             if work.correction:
@@ -80,37 +87,47 @@ class LoopEngine:
         work.buffers[position] = self.buffers.flatten(network)
         return total / seen if seen else float("nan")
 
-    def _mean(self, network: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
+    def _weighted(
+        self, network: nn.Module, x: Tensor, y: Tensor, size: int, own: int, shared: int
+    ) -> tuple[Tensor, float]:
+        """The gradient of the first `size` samples' losses over `own` plus the others' over `shared`, and the
+        first ones' summed loss."""
         network.train()
-        loss = F.cross_entropy(network(x), y)
+        losses = F.cross_entropy(network(x), y, reduction="none")
+        loss = losses[:size].sum() / max(1, own) + losses[size:].sum() / max(1, shared)
         named = dict(network.named_parameters())
         grads = torch.autograd.grad(loss, [named[e.name] for e in self.layout.entries])
-        return torch.cat([g.reshape(-1) for g in grads]), float(loss.detach()) * len(x)
+        return torch.cat([g.reshape(-1) for g in grads]), float(losses[:size].detach().sum())
 
-    def _clipped_sum(self, network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor, float]:
+    def _clipped_sum(
+        self, network: nn.Module, x: Tensor, y: Tensor, clip: float, size: int
+    ) -> tuple[Tensor, float, Tensor]:
+        """The clipped sum of the first `size` gradients, their losses' sum, and the mean of the others."""
         if not len(x):
-            return torch.zeros(self.layout.total, device=x.device, dtype=x.dtype), 0.0
-        per_sample, loss = self.per_sample(network, x, y)
+            nothing = torch.zeros(self.layout.total, device=x.device, dtype=x.dtype)
+            return nothing, 0.0, nothing
+        per_sample, losses = self.per_sample(network, x, y)
         norms = per_sample.norm(dim=1, keepdim=True)
         per_sample = per_sample.masked_fill(~norms.isfinite(), 0)  # leaving it out is the only bound
         norms = norms.nan_to_num(nan=0, posinf=0)
-        return (per_sample * (clip / norms.clamp(min=clip))).sum(0), loss
+        clipped = (per_sample * (clip / norms.clamp(min=clip)))[:size].sum(0)
+        return clipped, float(losses[:size].sum()), per_sample[size:].sum(0) / max(1, len(x) - size)
 
-    def per_sample(self, network: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
-        """Opacus's gradients of every sample, [B, P], and the summed loss."""
+    def per_sample(self, network: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Opacus's gradients of every sample, [B, P], and the losses [B]."""
         network.train()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*non-full backward hook.*|.*Full backward hook.*")
             hooked = GradSampleModule(network, loss_reduction="sum", strict=False)
-            loss = F.cross_entropy(hooked(x), y, reduction="sum")
-            loss.backward()
+            losses = F.cross_entropy(hooked(x), y, reduction="none")
+            losses.sum().backward()
         named: dict[str, Any] = dict(network.named_parameters())
         grads = [named[e.name].grad_sample.reshape(len(x), -1) for e in self.layout.entries]
         result = torch.cat(grads, 1).detach()
         hooked.to_standard_module()
         for parameter in named.values():
             parameter.grad = None
-        return result, float(loss.detach())
+        return result, losses.detach()
 
     @torch.no_grad()
     def predict(

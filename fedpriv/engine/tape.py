@@ -22,6 +22,7 @@ class Batch(NamedTuple):
     y: Tensor  # [C, B]
     mask: Tensor  # [C, B], one where real
     sizes: list[int]
+    weight: Tensor | None = None  # [C, B], of each sample's loss; needed where batch norm mixes samples
 
 
 class Cost(NamedTuple):
@@ -112,7 +113,7 @@ class GhostNet:
         return self.network(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
     def tape(self, weights: Named, buffers: Named, batch: Batch) -> "GhostTape":
-        x, y, mask, sizes = batch
+        x, y, mask, sizes, weight = batch
         self.bind(weights, buffers, mask, sizes)
         outputs = self.network(x.flatten(0, 1))
         losses = F.cross_entropy(outputs, y.flatten(), reduction="none").view(y.shape)
@@ -122,7 +123,7 @@ class GhostNet:
                 "model: a layer's output is changed in place (such as F.relu(..., inplace=True)), which "
                 "hides its gradient; write it without inplace"
             )
-        grads = list(torch.autograd.grad((losses * mask).sum(), points))
+        grads = list(torch.autograd.grad((losses * (mask if weight is None else weight)).sum(), points))
         prepared: dict[str, Any] = {}
         with torch.no_grad():
             for name, layer in self.layers.items():
@@ -186,6 +187,8 @@ class VmapNet:
         one = torch.func.grad(self._loss, has_aux=True)
         per_client = torch.func.vmap(one, in_dims=(None, 0, 0), randomness="different")
         grads, losses = torch.func.vmap(per_client, randomness="different")(weights, batch.x, batch.y)
+        if batch.weight is not None:
+            grads = {n: g * _like(batch.weight, g) for n, g in grads.items()}
         return VmapTape(grads, losses)
 
 

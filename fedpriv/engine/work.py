@@ -23,12 +23,26 @@ class Samples:
     owned: Tensor  # [K, widest] sample numbers of each client, padded with 0
     size: Tensor  # [K] on the CPU, samples of each client
     prepare: Callable[[Tensor], Tensor]  # stored samples -> what a model sees
+    shared: tuple[Tensor, Tensor] | None = None  # inputs [M, ...] and labels [M] numbered behind all others
 
     def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs as a model sees them and labels of samples `index`, of any shape."""
         flat = index.reshape(-1)  # index_select copies whole rows; x[index] would go element by element
+        if self.shared is not None:
+            return self._take_both(flat, index.shape, *self.shared)
         x = self.x.index_select(0, flat).view(*index.shape, *self.x.shape[1:])
         return self.prepare(x), self.y.index_select(0, flat).view(index.shape)
+
+    def _take_both(
+        self, flat: Tensor, shape: torch.Size, shared_x: Tensor, shared_y: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        count = len(self.y)
+        own, others = (torch.nonzero(where)[:, 0] for where in (flat < count, flat >= count))
+        first = self.prepare(self.x.index_select(0, flat[own]))
+        x = first.new_empty(len(flat), *self.x.shape[1:]).index_copy_(0, own, first)
+        x.index_copy_(0, others, shared_x.index_select(0, flat[others] - count).to(x.dtype))
+        y = torch.cat([self.y, shared_y]).index_select(0, flat)
+        return x.view(*shape, *x.shape[1:]), y.view(shape)
 
     @classmethod
     def of(
@@ -77,6 +91,7 @@ class Work:
     noise: NoiseSource | None = None
     correction: Callable[[Tensor, slice], Tensor] | None = None  # added to the shared gradient, [c, D]
     after_step: Callable[[Tensor, slice], None] | None = None  # may change the shared weights in place
+    measured: Tensor | None = None  # [C, P]: no training; gradients of all the plan's samples are added here
 
     @property
     def plain(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedpriv.errors import UserError
-from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss, results, samples
+from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss, results, samples, target
 from fedpriv.figures.style import Drawn
 from fedpriv.screen import console, errors
 
@@ -25,6 +25,8 @@ kinds
                  pick=last|best
   loss           test loss over the rounds, a line a setting (Figures 6b, 6d)
   samples        samples before and after each transform, from runs with samples_at (Figure 10)
+  target         best accuracy, rounds to a target and speed-up of each algorithm with and without a stage
+                 (FedPD, Table 1); target=ACCURACY, else FedAvg's best; view=global|local
 
 options
   out=FILE.png   where to write, or .pdf for print; default: figure-KIND.png in the first folder
@@ -44,6 +46,7 @@ KINDS: dict[str, Callable[..., Drawn]] = {
     "emd-accuracy": emd_accuracy.draw,
     "loss": loss.draw,
     "samples": samples.draw,
+    "target": target.draw,
 }
 _OF_A_RUN = ("metrics", "clients", "partition", "curves", "samples")  # files that a figure must not replace
 
@@ -104,4 +107,4 @@ def complete(words: list[str]) -> str:
     """For tab completion, the last of `fedpriv figure ...`: kinds, then options and folders."""
     if len(words) == 3:
         return " ".join(KINDS)
-    return " ".join(["out=", "by=", "view=", "pick=", *sorted(glob.glob(f"{words[-1]}*/"))])
+    return " ".join(["out=", "by=", "view=", "pick=", "target=", *sorted(glob.glob(f"{words[-1]}*/"))])

@@ -12,6 +12,7 @@ from fedpriv.privacy.events import ORDERS, Charge, Direct, SampledGaussian
 from fedpriv.privacy.shuffling import Reports
 
 Name = Literal["rdp", "prv"]
+_LITTLE = 0.02  # times the sensitivity: below, PRV's grid would take all memory
 
 
 class Accountant:
@@ -20,23 +21,25 @@ class Accountant:
     name: str
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Charge, int, float], float] = {}
+        self._known: dict[tuple[Charge, int, float, Charge], float] = {}
 
-    def epsilon(self, charge: Charge, count: int, delta: float) -> float:
-        """An upper bound on epsilon after `count` participations that each cost `charge`."""
-        if not count or not charge:
+    def epsilon(self, charge: Charge, count: int, delta: float, once: Charge = ()) -> float:
+        """An upper bound on epsilon after `count` participations at `charge` each, and `once` before."""
+        charge = charge if count else ()
+        if not charge and not once:
             return 0.0
         match charge:
-            case (Direct() as direct,):
-                return direct.epsilon(count)
+            case (Direct() as direct,):  # what has no curve composes by addition
+                return direct.epsilon(count) + self.epsilon((), 0, delta, once)
             case (Reports() as reports,):
-                return reports.epsilon(count, delta)
-        key = (charge, count, delta)
+                share = delta / 2 if once else delta
+                return reports.epsilon(count, share) + self.epsilon((), 0, share, once)
+        key = (charge, count, delta, once)
         if key not in self._known:
             self._known[key] = self._compose(*key)
         return self._known[key]
 
-    def _compose(self, charge: Charge, count: int, delta: float) -> float:
+    def _compose(self, charge: Charge, count: int, delta: float, once: Charge) -> float:
         raise NotImplementedError
 
 
@@ -45,8 +48,10 @@ class RDP(Accountant):
 
     name = "rdp"
 
-    def _compose(self, charge: Charge, count: int, delta: float) -> float:
-        curve = count * np.sum([event.rdp() for event in charge], axis=0)
+    def _compose(self, charge: Charge, count: int, delta: float, once: Charge) -> float:
+        curve = np.zeros(len(ORDERS))
+        for event, times in [*((e, count) for e in charge), *((e, 1) for e in once)]:
+            curve = curve + times * event.rdp()
         if not np.isfinite(curve).any():
             return float("inf")
         with warnings.catch_warnings():  # the best order at an end of the list only means a looser bound
@@ -59,9 +64,9 @@ class PRV(Accountant):
 
     name = "prv"
 
-    def _compose(self, charge: Charge, count: int, delta: float) -> float:
+    def _compose(self, charge: Charge, count: int, delta: float, once: Charge) -> float:
         accountant = PRVAccountant()
-        for event in charge:
+        for event, times in [*((e, count) for e in charge), *((e, 1) for e in once)]:
             if not isinstance(event, SampledGaussian):
                 raise UserError(
                     f"accountant=prv composes only Gaussian releases, not {type(event).__name__}; "
@@ -69,7 +74,12 @@ class PRV(Accountant):
                 )
             if event.noise_multiplier == 0:
                 return float("inf")
-            accountant.history.append((event.noise_multiplier, event.sampling_rate, event.steps * count))
+            if event.noise_multiplier < _LITTLE:
+                raise UserError(
+                    f"accountant=prv cannot compose a release with as little noise as "
+                    f"{event.noise_multiplier:.2g} times its sensitivity; use accountant=rdp"
+                )
+            accountant.history.append((event.noise_multiplier, event.sampling_rate, event.steps * times))
         with np.errstate(divide="ignore"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Optimal order is the")  # of its starting guess
             return float(accountant.get_epsilon(delta=delta))

@@ -65,6 +65,19 @@ class Direct:
 
 
 @dataclass(frozen=True)
+class Pure:
+    """A release that is epsilon-DP with delta 0, as Laplace noise gives it.
+
+    Its divergence is at most epsilon, and at most order * epsilon^2 / 2 (Bun and Steinke 2016).
+    """
+
+    epsilon: float
+
+    def rdp(self) -> np.ndarray:
+        return np.minimum(self.epsilon, np.array(ORDERS) * self.epsilon**2 / 2)
+
+
+@dataclass(frozen=True)
 class Unprotected:
     """A value released as it is."""
 

@@ -1,7 +1,7 @@
 """The ledger: what every client has spent, charged by actual participation and asked before each round."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,19 +32,59 @@ class Guarantee:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Release:
+    """Something sent once, before round 0 and on top of what training sends."""
+
+    what: str
+    relation: str  # which data sets are neighbours for `epsilon`
+    epsilon: float  # of this release alone, at the run's delta
+    charge: Charge  # the same release under the neighbours of the training's guarantee, to compose with it
+    flaws: tuple[str, ...] = ()  # what is sent with it and not protected: then nothing is provable of the run
+    not_covered: tuple[str, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "what": self.what,
+            "neighbouring_relation": self.relation,
+            "epsilon_alone": _number(self.epsilon),
+            **self.details,
+        }
+
+
 class Ledger:
     def __init__(self, guarantee: Guarantee, budgets: np.ndarray, delta: float, accountant: Accountant):
         self.guarantee, self.budgets, self.delta = guarantee, budgets, delta
         self.accountant = accountant
         self.participations = np.zeros(len(budgets), dtype=np.int64)
+        self.releases: list[Release] = []
 
-    def _epsilons(self, charges: Sequence[Charge] | None, counts: np.ndarray) -> np.ndarray:
-        """Epsilon of every client for the given numbers of participations, [K]."""
+    def release(self, release: Release) -> None:
+        """Enter what is sent once. The budget is the training's: it neither pays for this nor forbids it."""
+        self.releases.append(release)
+        before = self.guarantee
+        self.guarantee = replace(
+            before,
+            provable=None if release.flaws else before.provable,
+            if_mended=before.provable if release.flaws and before.provable else before.if_mended,
+            flaws=before.flaws + release.flaws,
+            not_covered=before.not_covered + release.not_covered,
+        )
+
+    def _epsilons(
+        self, charges: Sequence[Charge] | None, counts: np.ndarray, releases: Sequence[Release] | None = None
+    ) -> np.ndarray:
+        """Epsilon of every client for the given numbers of participations and all releases, [K]."""
+        releases = self.releases if releases is None else releases
+        once = tuple(event for release in releases for event in release.charge)
         if charges is None:
-            return np.where(counts > 0, np.inf, 0.0)
+            return np.where((counts > 0) | bool(releases), np.inf, 0.0)
         pairs = np.stack([self.guarantee.kinds, counts], axis=1)
         unique, back = np.unique(pairs, axis=0, return_inverse=True)
-        values = [self.accountant.epsilon(charges[kind], int(count), self.delta) for kind, count in unique]
+        values = [
+            self.accountant.epsilon(charges[kind], int(count), self.delta, once) for kind, count in unique
+        ]
         return np.array(values)[back.reshape(-1)]
 
     def claimed(self, counts: np.ndarray | None = None) -> np.ndarray:
@@ -62,7 +102,8 @@ class Ledger:
         """Which clients can afford one more participation, [K] bool; without privacy there is no budget."""
         if self.guarantee.unit == "none":
             return np.ones(len(self.budgets), dtype=bool)
-        return self.claimed(self.participations + 1) <= self.budgets * (1 + 1e-9)
+        training = self._epsilons(self.guarantee.claimed, self.participations + 1, ())
+        return training <= self.budgets * (1 + 1e-9)
 
     def charge(self, clients: np.ndarray) -> None:
         self.participations[clients] += 1
@@ -80,6 +121,13 @@ class Ledger:
         claimed, provable = self.claimed(counts), self.provable(counts)
         mended = self.if_mended(counts)
         private = guarantee.unit != "none"
+        sent_once = {}
+        if self.releases:
+            training = self._epsilons(guarantee.claimed, counts, ())
+            sent_once = {
+                "releases": [r.report() for r in self.releases],
+                "epsilon_claimed_of_training_alone_max": _number(training.max()),
+            }
         return {
             "unit": guarantee.unit,
             "neighbouring_relation": guarantee.relation,
@@ -97,6 +145,7 @@ class Ledger:
             "noise": "none" if not private else _GENERATOR[noise_seeded],
             "noise_seeded": noise_seeded if private else None,
             **guarantee.details,
+            **sent_once,
             "clients": {
                 "participations": counts.tolist(),
                 "epsilon_budget": [_number(v) for v in self.budgets] if private else None,

@@ -1,0 +1,76 @@
+"""FedNova (Wang et al. 2020): moves are divided by the local work behind them before they are averaged.
+
+theta <- theta + tau_eff sum_k p_k Delta_k / ||a_k||_1, with tau_eff = sum_k p_k ||a_k||_1
+
+p_k are the aggregator's weights (agg=size is the paper's) and ||a_k||_1 the total weight of the gradients in
+a client's move: its number of steps, or more with momentum (steps.py). Equal work makes it FedAvg. A message
+is the whole of tau_eff Delta_k / ||a_k||_1, so a mechanism clips and noises what is averaged.
+
+Numbers of steps follow from numbers of samples, which are taken as public. Where weights must not depend on
+who takes part (dp=cdp, ddp), tau_eff is that of all clients; `effective_steps` sets a constant instead.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpriv.aggregators.base import Aggregator
+from fedpriv.algorithms.fedavg import FedAvg
+from fedpriv.algorithms.steps import accumulated
+from fedpriv.errors import UserError
+from fedpriv.setting import Round, Setting
+from fedpriv.store import ClientStore
+
+
+class FedNova(FedAvg):
+    not_covered = ("how many local steps each client takes, by which its update is divided",)
+
+    def __init__(
+        self,
+        *,
+        effective_steps: float | None = None,
+        server_lr: float = 1.0,
+        server_momentum: float = 0.0,
+    ):
+        super().__init__(server_lr=server_lr, server_momentum=server_momentum)
+        if effective_steps is not None and effective_steps <= 0:
+            raise UserError(f"algorithm.effective_steps={effective_steps:g}: must be positive, or null")
+        self.effective_steps = effective_steps
+
+    def meet(self, aggregator: Aggregator) -> None:
+        if type(aggregator).weights is Aggregator.weights and self.effective_steps is None:
+            raise UserError(
+                f"algorithm=fednova averages with weights, and aggregator {type(aggregator).__name__} has "
+                "none; use aggregator=size or mean, or set algorithm.effective_steps"
+            )
+        self._aggregator = aggregator
+
+    def setup(self, setting: Setting, store: ClientStore) -> None:
+        super().setup(setting, store)
+        self._work = accumulated(setting.steps, setting.momentum)  # [K]
+
+    def message(self, local: Tensor, round_: Round, store: ClientStore) -> Tensor:
+        moved = super().message(local, round_, store)
+        if not len(round_.clients):
+            return moved
+        factor = self._effective(round_) / self._work[round_.clients]
+        return moved * torch.as_tensor(factor).to(moved)[:, None]
+
+    def _effective(self, round_: Round) -> float:
+        """tau_eff; exactly the work of each client where that is equal."""
+        if self.effective_steps is not None:
+            return self.effective_steps
+        if round_.constant_weights:
+            everyone, setting = np.arange(self.setting.clients), self.setting
+            round_ = replace(
+                round_,
+                clients=everyone,
+                samples=setting.samples,
+                steps=setting.steps,
+                budgets=setting.budgets,
+                noise=np.ones(setting.clients),
+            )
+        work, weights = self._work[round_.clients], self._aggregator.weights(round_).double().cpu().numpy()
+        return float(work.min() + weights @ (work - work.min()) / weights.sum())

@@ -1,0 +1,63 @@
+"""Distillations kept in the user's cache folder: one serves every optimiser, seed and noise level it fits."""
+
+import hashlib
+import io
+import os
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import torch
+from torch import Tensor, nn
+
+from fedpriv.engine.work import Samples
+from fedpriv.stages.fedpd.losses import Recipe
+from fedpriv.stages.fedpd.vae import Distiller
+
+VERSION = 1  # to be raised when the same options begin to give other numbers
+
+
+def fingerprint(recipe: Recipe, distiller: Distiller, classifier: nn.Module, data: Samples, seed: int) -> str:
+    """Of all a distillation depends on: options, both networks as initialised, samples, who owns what."""
+    state = hashlib.sha256(repr((VERSION, recipe, seed, str(classifier))).encode())
+    networks = (t for n in (distiller, classifier) for t in n.state_dict().values())
+    for tensor in _all(networks, (data.x, data.y, data.owned, data.size)):
+        state.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
+        state.update(tensor.detach().cpu().contiguous().numpy().data)
+    return state.hexdigest()[:24]
+
+
+def _all(*groups: Iterable[Tensor]) -> Iterable[Tensor]:
+    for group in groups:
+        yield from group
+
+
+def _path(key: str) -> Path:
+    return Path(platformdirs.user_cache_dir("fedpriv")) / "distilled" / f"{key}.pt"
+
+
+def load(key: str) -> dict[str, Any] | None:
+    path = _path(key)
+    if not path.is_file():
+        return None
+    content = path.read_bytes()
+    if hashlib.sha256(content[32:]).digest() != content[:32]:
+        warnings.warn(f"{path} is damaged and is made anew", stacklevel=2)
+        return None
+    return torch.load(io.BytesIO(content[32:]), weights_only=True, map_location="cpu")
+
+
+def save(key: str, state: dict[str, Any]) -> None:
+    path, buffer = _path(key), io.BytesIO()
+    torch.save(state, buffer)
+    content = buffer.getvalue()
+    part = path.with_suffix(f".{os.getpid()}.part")  # two runs may distil the same at once
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(hashlib.sha256(content).digest() + content)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        warnings.warn(f"the distillation is not kept, the next run distils again ({error})", stacklevel=2)

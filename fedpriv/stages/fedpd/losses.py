@@ -1,0 +1,134 @@
+"""One step of privacy distillation on a batch, in FedPD's two views.
+
+Optimisation (eq. 1), alternating: G follows H(x_g) + L(A(x_g), y) with A held still, then A follows L(A(x_g),
+y) with G held still. Generalisation (eq. 2), together: L(A(x), y) + L(A(x_g), y) + H(x_g) + d(r(x_g), r(x)),
+r being what A's last layer sees and d the mean squared difference. A sees x_g with the noise it will be
+released with.
+
+The entropy H is bounded by a variance (the paper's surrogate); the default is the mean square, which the
+authors' later code uses and which is larger. KL is per pixel, like the rest. Departures: in eq. 1 L(A(x), y)
+depends on G only through A's training, so when alternating it can but train A, as in that code
+(`weight_raw=0`: A sees x_g only); mixup (Zhang et al. 2017) mixes what A is trained on.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedpriv.engine.dropout import name_dropouts
+from fedpriv.errors import UserError
+from fedpriv.rng import seed_for
+from fedpriv.stages.fedpd.noise import Noise
+from fedpriv.stages.fedpd.vae import Distiller, kl_divergence
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that decides a distillation besides the data, the networks and the seed."""
+
+    view: Literal["optimisation", "generalisation"]
+    entropy: Literal["mse", "variance"]
+    noise: Noise
+    rounds: int
+    sample_rate: float
+    local_epochs: int
+    batch_size: int
+    lr: float
+    data_fraction: float
+    mixup: float
+    weight_entropy: float
+    weight_features: float
+    weight_raw: float
+    weight_kl: float
+    weight_distance: float
+
+
+class Step:
+    """Trains a distiller and a classifier; both start from what they are given."""
+
+    def __init__(self, recipe: Recipe, distiller: Distiller, classifier: nn.Module, seed: int):
+        self.recipe, self.distiller, self.classifier = recipe, distiller.train(), classifier.train()
+        self.seed, self.number = seed, 0
+        self.dropouts = name_dropouts(classifier)
+        self.seen: list[Tensor] = []  # what the classifier's last layer saw
+        last_layer(classifier).register_forward_pre_hook(lambda _, inputs: self.seen.append(inputs[0]))
+        device = distiller.low.device
+        self.generator = torch.Generator(device=device).manual_seed(seed)
+        parts = [distiller, classifier]
+        self.optimisers = [torch.optim.AdamW(p.parameters(), lr=recipe.lr) for p in parts]
+
+    def classify(self, x: Tensor) -> Tensor:
+        self.number += 1
+        for dropout in self.dropouts:
+            dropout.seeds = [seed_for(self.seed, "dropout", self.number)]
+        self.seen.clear()
+        return self.classifier(x)
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """Both networks' updates for a batch; the classifier's mean loss on the features."""
+        recipe = self.recipe
+        mean, log_variance = self.distiller.encode(x)
+        z = mean + (log_variance / 2).exp() * torch.empty_like(mean).normal_(generator=self.generator)
+        features = x - self.distiller.decode(z)
+        noisy = features + recipe.noise.draw(x, self.generator)
+        if recipe.entropy == "mse":
+            entropy = features.square().mean()
+        else:
+            entropy = features.var(0, unbiased=False).mean()
+        cost = recipe.weight_entropy * entropy
+        cost = cost + recipe.weight_kl * kl_divergence(mean, log_variance) / x[0].numel()
+        of_features = F.cross_entropy(self.classify(noisy), y)
+        cost = cost + recipe.weight_features * of_features
+        for_g, for_a = self.optimisers[0], self.optimisers[1]
+        if recipe.view == "generalisation":
+            seen = self.seen[0]
+            of_raw = F.cross_entropy(self.classify(x), y)
+            distance = (seen - self.seen[0]).square().mean()
+            cost = cost + recipe.weight_raw * of_raw + recipe.weight_distance * distance
+            if recipe.mixup:
+                cost = cost + self._classifier_cost(x, noisy.detach(), y)
+            self._descend(cost, for_g, for_a)
+        else:
+            self._descend(cost, for_g)
+            self._descend(self._classifier_cost(x, noisy.detach(), y), for_a)
+        return of_features.detach()
+
+    def _classifier_cost(self, x: Tensor, noisy: Tensor, y: Tensor) -> Tensor:
+        """The classifier's loss on features and on raw samples, both mixed up alike."""
+        share, order = self._mixing(len(x))
+        cost: Tensor = torch.zeros((), device=x.device)
+        for weight, inputs in ((self.recipe.weight_features, noisy), (self.recipe.weight_raw, x)):
+            if weight:
+                logits = self.classify(share * inputs + (1 - share) * inputs[order])
+                mixed = share * F.cross_entropy(logits, y) + (1 - share) * F.cross_entropy(logits, y[order])
+                cost = cost + weight * mixed
+        return cost
+
+    def _mixing(self, count: int) -> tuple[float, Tensor]:
+        """The share of a batch in its mix with a reordering of itself; one without mixup."""
+        device = self.generator.device
+        order = torch.randperm(count, generator=self.generator, device=device)
+        if not self.recipe.mixup:
+            return 1.0, order
+        # Beta(a, a) from two gammas, for torch's own Beta takes no generator.
+        alpha = torch.full((2,), self.recipe.mixup, dtype=torch.float64, device=device)
+        gammas = torch._standard_gamma(alpha, generator=self.generator)
+        return float(gammas[0] / gammas.sum().clamp(min=1e-300)), order
+
+    def _descend(self, cost: Tensor, *optimisers: torch.optim.Optimizer) -> None:
+        for each in self.optimisers:
+            each.zero_grad()
+        cost.backward()
+        for optimiser in optimisers:
+            optimiser.step()
+
+
+def last_layer(classifier: nn.Module) -> nn.Linear:
+    """Its inputs are the representation r(x)."""
+    layers = [m for m in classifier.modules() if isinstance(m, nn.Linear)]
+    if not layers:
+        raise UserError("stage=fedpd: the model has no dense last layer; choose another model")
+    return layers[-1]

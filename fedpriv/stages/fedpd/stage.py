@@ -1,0 +1,246 @@
+"""FedPD (anonymous, under review 2022): privacy distillation, then local training on own and shared samples.
+
+Before round 0 the clients distil (distil.py) and send x_p, their samples' protected features, once
+(release.py). In every round a client draws a part of that set of its own size, balanced over the classes, and
+minimises eq. 3, the mean loss of its own batch plus the mean loss of a shared batch. Everything else is the
+run's own: any algorithm, DP variant, partition and model. Under DP-SGD shared samples are not clipped, for
+what x_p costs is in the ledger already.
+
+Guarantee: releasing x_p once is DP with an epsilon that is computed over all pixels jointly and is large at
+the paper's noise. The distiller's and the classifier's updates are sent without any protection, so there is
+no end-to-end guarantee; the ablations raw and noise distil nothing and have one.
+"""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from fedpriv.engine import batches
+from fedpriv.engine.fast import cores
+from fedpriv.engine.work import Samples
+from fedpriv.errors import UserError
+from fedpriv.privacy.ledger import Release
+from fedpriv.rng import generator, seed_for
+from fedpriv.setting import Round
+from fedpriv.stages.fedpd import keep
+from fedpriv.stages.fedpd.distil import distil
+from fedpriv.stages.fedpd.losses import Recipe, last_layer
+from fedpriv.stages.fedpd.noise import Kind, Noise, charge, epsilon
+from fedpriv.stages.fedpd.release import WHAT, Content, distances, released
+from fedpriv.stages.fedpd.share import Shared
+from fedpriv.stages.fedpd.vae import Distiller
+from fedpriv.stages.none import NoStage, Origin
+from fedpriv.trainer import Trainer
+
+FLAW = "the distiller's and the auxiliary classifier's updates are sent without any privacy before round 0"
+LABELS = "the labels in the shared set, and so how many samples of each class a client has: sent as they are"
+
+
+class FedPD(NoStage):
+    def __init__(
+        self,
+        *,
+        share: Content = "features",
+        noise: Kind = "gaussian",
+        noise_std: float | None = 0.15,
+        noise_variance: float | None = None,
+        clip: float | None = None,
+        distil_noise_std: float | None = None,
+        view: Literal["optimisation", "generalisation"] = "optimisation",
+        entropy: Literal["mse", "variance"] = "mse",
+        rounds: int = 15,
+        sample_rate: float = 1.0,
+        local_epochs: int = 1,
+        batch_size: int = 64,
+        lr: float = 1e-3,
+        latent: int = 2048,
+        data_fraction: float = 1.0,
+        mixup: float = 1.0,
+        weight_entropy: float = 5.0,
+        weight_features: float = 2.0,
+        weight_raw: float = 0.4,
+        weight_kl: float = 0.005,
+        weight_distance: float = 1.0,
+        cache: bool = True,
+    ):
+        std = _deviation(share, noise_std, noise_variance)
+        positive = {"clip": clip, "lr": lr, "latent": latent, "rounds": rounds, "batch_size": batch_size}
+        positive |= {"local_epochs": local_epochs, "data_fraction": data_fraction, "sample_rate": sample_rate}
+        for name, value in positive.items():
+            if value is not None and value <= 0:
+                raise UserError(f"stage.{name}={value:g}: must be positive")
+        for name, value in (("data_fraction", data_fraction), ("sample_rate", sample_rate)):
+            if value > 1:
+                raise UserError(f"stage.{name}={value:g}: must be at most 1")
+        if mixup < 0 or (distil_noise_std or 0) < 0:
+            raise UserError("stage.mixup and stage.distil_noise_std must not be negative")
+        self.share, self.noise, self.clip, self.latent, self.cache = (
+            share,
+            Noise(noise, std),
+            clip,
+            latent,
+            cache,
+        )
+        self.recipe = Recipe(
+            view=view,
+            entropy=entropy,
+            noise=Noise(noise, std if distil_noise_std is None else distil_noise_std),
+            rounds=rounds,
+            sample_rate=sample_rate,
+            local_epochs=local_epochs,
+            batch_size=batch_size,
+            lr=lr,
+            data_fraction=data_fraction,
+            mixup=mixup,
+            weight_entropy=weight_entropy,
+            weight_features=weight_features,
+            weight_raw=weight_raw,
+            weight_kl=weight_kl,
+            weight_distance=weight_distance,
+        )
+        self.distils = share in ("features", "bare")
+        self.distiller: Distiller | None = None
+        self.classifier: nn.Module | None = None
+        self._facts: dict[str, Any] = {}
+
+    # -- before round 0
+
+    def announce(self, trainer: Trainer, origin: Origin) -> list[str]:
+        low, high = public_range(origin)
+        shape, setting, unit = origin.data.shape, trainer.setting, trainer.mechanism.unit
+        replaced, emptied = distances(self.share, low, high, shape, self.clip)
+        rows = int(setting.samples.max()) if unit == "client" else 1
+        bounds = [
+            f"[{a:g}, {b:g}]" for a, b in zip(low.flatten().tolist(), high.flatten().tolist(), strict=True)
+        ]
+        trainer.ledger.release(
+            Release(
+                what=f"the shared set ({WHAT[self.share]})",
+                relation="replace one sample",
+                epsilon=epsilon(self.noise, replaced, setting.delta),
+                charge=charge(self.noise, emptied.times(rows)) if unit != "none" else (),
+                flaws=(FLAW,) if self.distils else (),
+                not_covered=(LABELS,),
+                details={
+                    "noise_kind": self.noise.kind,
+                    "noise_std": self.noise.std,
+                    "noise_variance": self.noise.std**2,
+                    "clip_norm_of_shared": self.clip,
+                    "range_of_inputs": ", ".join(dict.fromkeys(bounds)),
+                    "sensitivity_l2": replaced.l2,
+                    "sensitivity_l1": replaced.l1,
+                    "composed_with_training_as": f"{rows} rows emptied, of joint L2 norm "
+                    f"{emptied.times(rows).l2:.6g}; sizes are public",
+                },
+            )
+        )
+        held = torch.zeros(origin.data.classes, dtype=torch.bool)
+        held[trainer.train.y[_owned(trainer.train)].cpu()] = True
+        missing = torch.nonzero(~held)[:, 0].tolist()
+        if not missing:
+            return []
+        return [
+            f"stage=fedpd: no client holds class {', '.join(map(str, missing))}; shares are balanced over "
+            f"the other {int(held.sum())} classes"
+        ]
+
+    def prepare(self, trainer: Trainer, origin: Origin) -> None:
+        data, self._setting, self._seed = trainer.train, trainer.setting, trainer.seed
+        if self.distils:
+            self._distilled(trainer, origin)
+        x, y = released(data, self.share, self.distiller, self.noise, self.clip, trainer.key)
+        trainer.train = replace(data, shared=(x, y))
+        self._shared = Shared(y, origin.data.classes)
+        self._facts |= {"share": self.share, "shared_samples": len(y), "shared_bytes": 4 * x.numel()}
+
+    def _distilled(self, trainer: Trainer, origin: Origin) -> None:
+        """Both networks, from the cache or trained now."""
+        device, dtype = trainer.setting.device, trainer.theta.dtype
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_for(origin.seed, "distil init"))
+            distiller = Distiller(origin.data.shape, *public_range(origin), self.latent)
+            classifier = origin.model()
+        last_layer(classifier)
+        self.distiller = distiller.to(device, dtype)
+        self.classifier = classifier.to(device, dtype)
+        key = keep.fingerprint(self.recipe, self.distiller, self.classifier, trainer.train, origin.seed)
+        kept = keep.load(key) if self.cache else None
+        if kept is None:
+            workers = getattr(trainer.engine, "workers", cores())
+            history = distil(
+                self.recipe, self.distiller, self.classifier, trainer.train, origin.seed, workers
+            )
+            states = {"distiller": self.distiller.state_dict(), "classifier": self.classifier.state_dict()}
+            if self.cache:
+                keep.save(key, {**states, "history": history})
+        else:
+            self.distiller.load_state_dict(kept["distiller"])
+            self.classifier.load_state_dict(kept["classifier"])
+            history = kept["history"]
+        self.distiller.eval().requires_grad_(False)
+        self.classifier.eval().requires_grad_(False)
+        source = "made now" if kept is None else "from the cache"
+        self._facts |= {"distillation": key, "distillation_is": source, **history}
+
+    # -- every round
+
+    def mix(self, plan: batches.Plan, round_: Round, data: Samples) -> tuple[batches.Plan, Samples]:
+        """Own batches as they are, and a pass over a fresh share behind them."""
+        order = generator(self._seed, "share", round_.number)
+        sizes = torch.as_tensor(round_.samples)
+        widest = int(sizes.max())
+        owned = torch.zeros(len(data.size), 2 * widest, dtype=torch.int64)
+        own = data.owned[round_.clients].cpu()
+        for position, (client, size) in enumerate(zip(round_.clients, sizes.tolist(), strict=True)):
+            owned[client, :size] = own[position, :size]
+            owned[client, size : 2 * size] = len(data.y) + self._shared.draw(size, order)
+        steps = plan.active.sum(1)
+        behind = batches.shuffled(sizes, self._setting.batch_size, steps, order)
+        joined = batches.joined(plan, behind, sizes)
+        return joined, replace(data, owned=owned.to(data.owned.device))
+
+    def downlink(self, round_: Round) -> int:
+        """A share is sent with the model."""
+        numbers = self._facts["shared_bytes"] // self._facts["shared_samples"]
+        return int(round_.samples.sum()) * numbers
+
+    def summary(self) -> dict[str, Any]:
+        return {"stage": self._facts}
+
+
+def _deviation(share: Content, std: float | None, variance: float | None) -> float:
+    """The noise's standard deviation from the one of the two that is given."""
+    if (std is None) == (variance is None):
+        raise UserError(
+            f"stage.noise_std={std} and stage.noise_variance={variance}: give one and set the other to null"
+        )
+    value = std if variance is None else variance
+    name = "noise_std" if variance is None else "noise_variance"
+    assert value is not None
+    if share == "bare":
+        return 0.0
+    if value <= 0:
+        raise UserError(
+            f"stage.{name}={value:g}: must be positive; stage.share=bare shares features without noise, and "
+            "its epsilon is infinite"
+        )
+    return value if variance is None else value**0.5
+
+
+def _owned(data: Samples) -> torch.Tensor:
+    """The numbers of all samples somebody owns."""
+    return torch.cat([data.owned[k, : int(n)] for k, n in enumerate(data.size)])
+
+
+def public_range(origin: Origin) -> tuple[torch.Tensor, torch.Tensor]:
+    """The smallest and largest input there can be, by channel, [c, 1, 1]: from pixels, not from data."""
+    data = origin.data
+    if len(data.shape) != 3 or data.x_train.dtype != torch.uint8:
+        raise UserError(
+            f"stage=fedpd: {data.name} has samples of shape {data.shape}, and only the range of images is "
+            "public; use a dataset of images"
+        )
+    low, high = (data.prepare(torch.full((data.shape[0], 1, 1), v, dtype=torch.uint8)) for v in (0, 255))
+    return low, high

@@ -1,0 +1,359 @@
+"""FedPD: distillation, what is shared, what it costs, and how it mixes into training."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+
+from fedpriv.build import build
+from fedpriv.errors import UserError
+from fedpriv.privacy import accountants
+from fedpriv.privacy.events import SampledGaussian
+from fedpriv.stages.fedpd import keep
+from fedpriv.stages.fedpd.inversion import invert
+from fedpriv.stages.fedpd.noise import Distance, Noise, charge, epsilon, within
+from fedpriv.stages.fedpd.quality import psnr, ssim
+from fedpriv.stages.fedpd.release import clipped, distances
+from fedpriv.stages.fedpd.share import Shared
+from fedpriv.stages.fedpd.vae import Distiller
+from tests.conftest import SMALL
+
+QUICK = ("stage=fedpd", "stage.latent=8", "stage.rounds=1", "stage.data_fraction=0.2", "dp=none")
+HALF = (torch.full((1, 1, 1), -1.0), torch.full((1, 1, 1), 1.0))
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path, monkeypatch):
+    """Distillations are kept, but not in the cache of whoever runs the tests."""
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *_: str(tmp_path / "cache"))
+    return tmp_path / "cache" / "distilled"
+
+
+def prepared(config, *overrides):
+    return build(config(*SMALL, *QUICK, *overrides))
+
+
+# -- the parts
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (1, 28, 28), (2, 9, 7)])
+def test_the_distillers_output_has_the_inputs_shape_and_range(shape):
+    low, high = torch.full((shape[0], 1, 1), -0.4), torch.full((shape[0], 1, 1), 2.8)
+    distiller = Distiller(shape, low, high, 5)
+    for parameter in distiller.parameters():
+        parameter.data *= 50  # whatever the weights are
+    out = distiller(100 * torch.randn(3, *shape))
+    assert out.shape == (3, *shape)
+    assert out.min() >= -0.4 - 1e-6 and out.max() <= 2.8 + 1e-6
+
+
+def test_distances_by_hand():
+    """Four pixels in [-1, 1]: x_g lies in [-2, 2], so replacing moves by up to 4 a pixel, emptying by 2."""
+    replaced, emptied = distances("features", *HALF, (1, 2, 2), None)
+    assert (replaced.l1, replaced.l2, emptied.l1, emptied.l2) == (16, 8, 8, 4)
+    replaced, emptied = distances("raw", *HALF, (1, 2, 2), None)
+    assert (replaced.l1, replaced.l2, emptied.l2) == (8, 4, 2)
+    replaced, emptied = distances("features", *HALF, (1, 2, 2), 0.5)
+    assert (replaced.l2, emptied.l2, emptied.l1) == (1.0, 0.5, 1.0)
+    assert distances("noise", *HALF, (1, 2, 2), None)[0] == Distance(0, 0)
+    assert within(torch.ones(4), 100.0) == Distance(4, 2)  # a clip beyond the box bounds nothing
+    assert Distance(1.0, 3.0).times(4) == Distance(4.0, 6.0)
+
+
+def test_epsilon_of_gaussian_noise_is_the_exact_one():
+    """delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) for mu = distance / std (Balle and Wang)."""
+    found = epsilon(Noise("gaussian", 0.5), Distance(9.0, 1.0), 1e-3)
+    mu = 2.0
+    delta = norm.cdf(mu / 2 - found / mu) - math.exp(found) * norm.cdf(-mu / 2 - found / mu)
+    assert delta == pytest.approx(1e-3, rel=1e-3)
+    # The notes' figure: an image of 3,072 pixels in [0, 1], deviation 0.15, gives mu 739 and about 2.7e5.
+    image = distances("features", torch.zeros(3, 1, 1), torch.ones(3, 1, 1), (3, 32, 32), None)[0]
+    assert image.l2 / 0.15 == pytest.approx(739, abs=0.5)
+    assert epsilon(Noise("gaussian", 0.15), image, 1e-3) == pytest.approx(2.75e5, rel=0.01)
+
+
+def test_epsilon_of_other_noise():
+    assert epsilon(Noise("laplace", 2.0), Distance(10.0, 4.0), 1e-3) == pytest.approx(10 * math.sqrt(2) / 2)
+    assert epsilon(Noise("gaussian", 0.0), Distance(1, 1), 1e-3) == math.inf
+    assert epsilon(Noise("gaussian", 1.0), Distance(0, 0), 1e-3) == 0
+    rdp = accountants.create("rdp")
+    assert rdp.epsilon((), 0, 1e-3, charge(Noise("laplace", math.sqrt(2)), Distance(3.0, 1.0))) <= 3.0 + 1e-9
+    assert charge(Noise("gaussian", 3.0), Distance(9.0, 1.5)) == (SampledGaussian(1.0, 2.0),)
+    with pytest.raises(UserError, match="accountant=rdp"):
+        accountants.create("prv").epsilon((), 0, 1e-3, (SampledGaussian(1.0, 1e-3),))
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_noise_has_the_asked_deviation(kind):
+    """40,000 draws: the variance is off by at most 5 of its deviations, sqrt(kurtosis - 1) / 200 of it."""
+    drawn = Noise(kind, 0.3).draw(torch.zeros(40_000), torch.Generator().manual_seed(0)).double()
+    kurtosis = {"gaussian": 3, "laplace": 6}[kind]
+    assert abs(float(drawn.var()) / 0.09 - 1) < 5 * math.sqrt(kurtosis - 1) / 200
+    assert abs(float(drawn.mean())) < 5 * 0.3 / 200
+    assert float((drawn**4).mean() / drawn.var() ** 2) == pytest.approx(kurtosis, rel=0.15)
+
+
+def test_clipping_bounds_rows_and_leaves_short_ones():
+    x = torch.stack([torch.full((1, 2, 2), 3.0), torch.full((1, 2, 2), 0.1)])
+    out = clipped(x, 1.0)
+    assert out[0].norm() == pytest.approx(1.0) and torch.equal(out[1], x[1])
+
+
+def test_a_share_is_balanced_and_repeats_only_what_runs_out():
+    labels = torch.tensor([0] * 50 + [1] * 3 + [3] * 50)  # nobody holds class 2
+    draw = Shared(labels, 4).draw(31, torch.Generator().manual_seed(0))
+    counts = torch.bincount(labels[draw], minlength=4)
+    assert len(draw) == 31 and counts[2] == 0 and set(counts[[0, 1, 3]].tolist()) == {10, 11}
+    for c in (0, 3):
+        own = draw[labels[draw] == c]
+        assert len(own.unique()) == len(own)
+    assert len(draw[labels[draw] == 1].unique()) == 3
+    assert len(Shared(labels, 4).draw(1, torch.Generator().manual_seed(0))) == 1
+
+
+def test_psnr_and_ssim_by_hand():
+    image = np.random.default_rng(0).random((1, 12, 12))
+    assert psnr(image, image, 1.0) == math.inf and ssim(image, image, 1.0) == pytest.approx(1)
+    assert psnr(image, image + 0.1, 1.0) == pytest.approx(20)
+    # Of constant images only the means count: (2 ab + c1) / (a^2 + b^2 + c1).
+    flat = np.ones((1, 12, 12))
+    assert ssim(0.5 * flat, 0.8 * flat, 1.0) == pytest.approx((0.8 + 1e-4) / (0.25 + 0.64 + 1e-4))
+
+
+def test_inversion_gets_the_image_back_where_the_distiller_keeps_nothing():
+    """A distiller that says 0.2 whatever it sees: x_g + 0.2 is the image, and the attack finds it."""
+    distiller = Distiller((1, 8, 8), *HALF, 4)
+    for parameter in distiller.parameters():
+        parameter.data.zero_()
+    distiller.decoder[-1].bias.data.fill_(math.log(0.6 / 0.4))
+    x = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 1.6 - 0.8
+    found = invert(x - distiller(x), distiller, steps=100, tv=0.0)
+    torch.testing.assert_close(found, x, atol=0.02, rtol=0)
+
+
+# -- the ledger
+
+
+def test_the_ledger_says_what_sharing_costs_and_that_nothing_is_proved(config):
+    ledger = build(config(*SMALL, *QUICK, "dp=ldp"), prepare=False).trainer.ledger
+    before = build(config(*SMALL, "dp=ldp"), prepare=False).trainer.ledger
+    report = ledger.report(noise_seeded=True)
+    (sent,) = report["releases"]
+    assert sent["sensitivity_l2"] == pytest.approx(4 * 8)  # 64 pixels in [-1, 1]
+    assert sent["range_of_inputs"] == "[-1, 1]" and sent["noise_std"] == 0.15
+    assert sent["epsilon_alone"] == pytest.approx(epsilon(Noise("gaussian", 0.15), Distance(0, 32.0), 1e-3))
+    assert report["no_guarantee"] and "without any privacy" in report["flaws"][0]
+    assert any("labels" in line for line in report["not_covered"])
+    assert ledger.eligible().all()  # the budget is the training's
+    counts = np.full(4, 3)
+    rdp = accountants.create("rdp")
+    total = rdp.epsilon(before.guarantee.claimed[0], 3, 1e-3, (SampledGaussian(1.0, 0.15 / 16),))
+    assert ledger.claimed(counts)[0] == ledger.if_mended(counts)[0] == pytest.approx(total)
+    assert total > before.claimed(counts)[0]
+    assert np.isinf(ledger.provable(np.zeros(4, dtype=int))).all()  # before any round
+
+
+def test_without_distilling_the_composed_total_is_proved(config):
+    raw = build(config(*SMALL, *QUICK, "dp=ldp", "stage.share=raw", "stage.noise_std=40"), prepare=False)
+    ledger, counts = raw.trainer.ledger, np.full(4, 3)
+    assert ledger.report(noise_seeded=True)["flaws"] == []
+    assert np.isfinite(ledger.provable(counts)).all()
+    plain = build(config(*SMALL, "dp=ldp"), prepare=False).trainer.ledger
+    assert (ledger.provable(counts) > plain.provable(counts)).all()
+    nothing = build(config(*SMALL, *QUICK, "dp=ldp", "stage.share=noise"), prepare=False).trainer.ledger
+    assert nothing.provable(counts).tolist() == plain.provable(counts).tolist()
+
+
+def test_protecting_a_client_counts_all_its_rows_jointly(config):
+    ledger = build(config(*SMALL, *QUICK, "dp=cdp", "stage.clip=2"), prepare=False).trainer.ledger
+    trainer = build(config(*SMALL, "dp=cdp"), prepare=False).trainer
+    (event,) = ledger.releases[0].charge
+    rows = trainer.setting.samples.max()
+    assert event.noise_multiplier == pytest.approx(0.15 / (2 * math.sqrt(rows)))
+
+
+# -- the whole stage
+
+
+@pytest.mark.parametrize("view", ["optimisation", "generalisation"])
+def test_distilling_keeps_most_of_a_sample_out_of_its_features(config, view):
+    """x_g carries less than x: its mean square falls below half of the samples' own."""
+    run = prepared(config, f"stage.view={view}", "stage.rounds=4", "stage.data_fraction=1", "stage.lr=0.01")
+    stage, data = run.trainer.stage, run.trainer.train
+    x, _ = data.take(torch.arange(len(data.y)))
+    assert float((x - stage.distiller(x)).square().mean()) < 0.5 * float(x.square().mean())
+    losses = stage.summary()["stage"]["feature_loss"]
+    assert losses[-1] < losses[0]
+    shared, labels = data.shared
+    order = torch.cat([data.owned[k, : int(n)] for k, n in enumerate(data.size)])
+    assert torch.equal(labels, data.y[order])
+    noise = shared - (x - stage.distiller(x))[order]
+    assert float(noise.std()) == pytest.approx(0.15, rel=0.02)
+
+
+def test_one_distillation_serves_optimisers_and_seeds_and_noise_levels(config, empty_cache):
+    first = prepared(config, "partition_seed=5", "stage.distil_noise_std=0.1")
+    (file,) = empty_cache.iterdir()
+    content = file.read_bytes()
+    other = prepared(
+        config,
+        "partition_seed=5",
+        "stage.distil_noise_std=0.1",
+        "seed=3",
+        "algorithm=scaffold",
+        "stage.noise_std=0.7",
+    )
+    assert other.trainer.stage.summary()["stage"]["distillation_is"] == "from the cache"
+    a, b = (r.trainer.stage.distiller.state_dict() for r in (first, other))
+    assert all(torch.equal(a[k], b[k]) for k in a)
+    prepared(config, "partition_seed=6", "stage.distil_noise_std=0.1")
+    assert len(list(empty_cache.iterdir())) == 2
+    file.write_bytes(content[:-1] + b"x")
+    with pytest.warns(UserWarning, match="damaged"):
+        again = prepared(config, "partition_seed=5", "stage.distil_noise_std=0.1")
+    fresh = again.trainer.stage.distiller.state_dict()
+    assert all(torch.equal(a[k], fresh[k]) for k in a) and keep.load(file.stem) is not None
+
+
+def test_threads_do_not_change_a_distillation(config):
+    states = [
+        prepared(config, f"threads={n}", "stage.cache=false").trainer.stage.distiller.state_dict()
+        for n in (1, 3)
+    ]
+    assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "fednova"])
+def test_it_plugs_into_every_optimiser(config, algorithm):
+    run = prepared(config, f"algorithm={algorithm}", "momentum=0.9", "partition=dirichlet", "stage.share=raw")
+    start = run.trainer.theta.clone()
+    result = run.trainer.round()
+    assert bool(run.trainer.theta.isfinite().all()) and not torch.equal(start, run.trainer.theta)
+    size = run.trainer.setting.samples[result.clients].sum()
+    assert result.downlink == len(result.clients) * 4 * start.numel() + size * 64 * 4
+
+
+@pytest.mark.parametrize("dp", ["none", "ldp"])
+def test_both_engines_agree_on_a_round_with_shared_samples(config, dp):
+    thetas = []
+    for engine in ("fast", "loop"):
+        options = (f"dp={dp}", f"engine={engine}", "stage.share=raw", "dtype=float64")
+        run = build(config(*SMALL, *QUICK, *options))
+        run.trainer.round()
+        thetas.append(run.trainer.theta)
+    torch.testing.assert_close(*thetas)
+
+
+def test_a_plan_holds_every_own_sample_and_a_share_of_the_same_size(config):
+    trainer = prepared(config, "stage.share=noise", "partition=dirichlet").trainer
+    captured = []
+    mix = trainer.stage.mix
+    trainer.stage.mix = lambda *a: captured.append(mix(*a)) or captured[-1]
+    trainer.round()
+    plan, data = captured[0]
+    for client, size in enumerate(trainer.setting.samples):
+        used = [plan.index[client, t, : plan.taken[client, t]] for t in range(plan.index.shape[1])]
+        numbers = data.owned[client][torch.cat(used)]
+        own, shared = numbers[numbers < len(data.y)], numbers[numbers >= len(data.y)]
+        assert sorted(own.tolist()) == sorted(trainer.train.owned[client, :size].tolist())
+        counts = torch.bincount(data.shared[1][shared - len(data.y)], minlength=10)
+        assert len(shared) == size and counts.max() - counts.min() <= 1
+
+
+def test_the_ablations_share_what_they_say(config):
+    trainer = prepared(config, "stage.share=bare").trainer
+    data, stage = trainer.train, trainer.stage
+    order = torch.cat([data.owned[k, : int(n)] for k, n in enumerate(data.size)])
+    x, _ = data.take(order)
+    torch.testing.assert_close(data.shared[0], x - stage.distiller(x))
+    assert trainer.ledger.releases[0].epsilon == math.inf
+    alone = prepared(config, "stage.share=noise").trainer
+    assert alone.stage.distiller is None and alone.ledger.releases[0].epsilon == 0
+    values = alone.train.shared[0].double()
+    assert float(values.std()) == pytest.approx(0.15, rel=0.02) and abs(float(values.mean())) < 0.003
+
+
+# -- bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("stage.noise_std=0",), r"stage\.noise_std=0: must be positive; stage\.share=bare"),
+        (("stage.noise_variance=0.1",), "set the other to null"),
+        (("stage.noise_std=null",), "set the other to null"),
+        (("stage.clip=0",), r"stage\.clip=0: must be positive"),
+        (("stage.data_fraction=1.5",), "at most 1"),
+        (("stage.lr=1e20", "stage.rounds=2"), "diverged"),
+    ],
+)
+def test_bad_options_are_one_line(config, options, words):
+    with pytest.raises(UserError, match=words):
+        prepared(config, *options)
+
+
+def test_a_variance_is_not_a_deviation(config):
+    run = build(config(*SMALL, *QUICK, "stage.noise_std=null", "stage.noise_variance=0.15"), prepare=False)
+    assert run.trainer.stage.noise.std == pytest.approx(math.sqrt(0.15))
+
+
+def test_a_class_nobody_holds_and_a_client_with_one_sample(config, monkeypatch):
+    from fedpriv.partitions.iid import IID
+
+    def owners(self, y, *, clients, classes, rng):
+        who = rng.integers(1, clients, len(y))
+        who[y == 7] = -1
+        who[0] = 0  # client 0 has one sample
+        return who
+
+    monkeypatch.setattr(IID, "owners", owners)
+    run = prepared(config, "partition=iid", "model.norm=batch")
+    assert any("no client holds class 7" in w for w in run.warnings)
+    assert run.trainer.setting.samples[0] == 1
+    run.trainer.round()
+    assert bool(run.trainer.theta.isfinite().all())
+
+
+def test_only_images_have_a_public_range(config, tmp_path):
+    path = tmp_path / "features"
+    path.mkdir()
+    x, y = np.ones((80, 5)), np.arange(80) % 10
+    np.savez(path / "f.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    options = ("dataset=features", "dataset.path=f.npz", "model=linear", f"data_dir={tmp_path}", "clients=2")
+    with pytest.raises(UserError, match="use a dataset of images"):
+        build(config(*options, *QUICK), prepare=False)
+
+
+# -- from the command line
+
+
+def test_a_run_continues_and_records_the_stage_and_the_target(fedpriv, one_run):
+    command = ("run", *SMALL, *QUICK, "stage.share=raw", "partition=iid", "target=0.01")
+    assert fedpriv(*command).code == 0
+    folder = one_run()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["stage"]["shared_samples"] == 1437 and summary["rounds_to_target"] == 1
+    assert "epsilon_alone" in json.loads((folder / "privacy.json").read_text())["releases"][0]
+    shown = fedpriv(*command[:-1], "target=1.0")  # asked of the finished run, not run again
+    assert shown.code == 0 and "already done" in shown.out
+    assert json.loads((folder / "summary.json").read_text())["rounds_to_target"] is None
+
+
+def test_privacy_is_forecast_without_distilling(fedpriv, empty_cache):
+    done = fedpriv("privacy", *SMALL, *QUICK, "dp=ldp")
+    assert done.code == 0 and "sent once" in done.out and "nothing is provable" in done.out
+    assert not empty_cache.exists()
+
+
+def test_distilled_writes_views_and_an_inversion(fedpriv, tmp_path):
+    done = fedpriv("distilled", *SMALL, *QUICK, "images=3", "epochs=1", "steps=5", "out=looked")
+    assert done.code == 0, done.err
+    views = (tmp_path / "looked" / "views.csv").read_text().splitlines()
+    assert views[0] == "classifier,accuracy_on_x,accuracy_on_x_s,accuracy_on_x_g" and len(views) == 4
+    assert len((tmp_path / "looked" / "inversion.csv").read_text().splitlines()) == 1 + 2 * 3
+    assert (tmp_path / "looked" / "inversion.png").stat().st_size > 1000
+    assert fedpriv("distilled", *SMALL, "stage=none").code == 2
+    assert "images=0" in fedpriv("distilled", "images=0").err
