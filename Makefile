@@ -4,13 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long lint format bench study-heterogeneity clean
+.PHONY: help install demo test test-long lint format bench study-heterogeneity study-ldpfl study-pldpfl clean
 
 help:
 	@echo "make demo       install and run the built-in example (digits, 20 clients, LDP, epsilon 8)"
 	@echo "make test       install with the dev extra, lint, run the tests"
 	@echo "make test-long  the tests that take minutes"
 	@echo "make study-heterogeneity  PrivateFL's Figures 1, 3, 6, 7, 8 and 10 on MNIST: about a day"
+	@echo "make study-ldpfl   LDP-FL's Table 1 and Figures 3 to 5 on MNIST and Fashion-MNIST: hours"
+	@echo "make study-pldpfl  PLDP-FL's Figures 2 to 7 with ten seeds: hours"
 	@echo "make bench      speed against Opacus, as ratios"
 	@echo "make lint       ruff and mypy;  make format  rewrites the code's layout"
 	@echo "make clean      remove the environment and caches (results in outputs/ stay)"
@@ -51,6 +53,9 @@ bench: $(VENV)/.installed
 
 study-heterogeneity: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/heterogeneity.sh
+
+study-ldpfl study-pldpfl: study-%: $(VENV)/.installed
+	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/$*.sh
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -1,7 +1,6 @@
 """From config to plain objects. The config dies here: nothing below sees one."""
 
 import inspect
-import math
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
@@ -196,8 +195,8 @@ def _warnings(trainer: Trainer) -> list[str]:
     """Remarks on a run that is legal but deserves a second look."""
     setting, unit = trainer.setting, trainer.ledger.guarantee.unit
     found = list(trainer.aggregator.remarks)
-    size = {"sample": int(setting.samples.min()), "client": setting.clients}.get(unit, math.inf)
-    if setting.delta >= 1 / size:
+    size = {"sample": int(setting.samples.min()), "client": setting.clients}.get(unit, 0)
+    if size and setting.delta >= 1 / size:
         what = "samples of the smallest client" if unit == "sample" else "clients"
         found.append(
             f"delta={setting.delta:g} is not below 1/{size} (the {what}): a mechanism that publishes one "

@@ -385,6 +385,11 @@ def test_parts_compose(config, method):
     assert trainer.theta.isfinite().all()
 
 
+def test_without_privacy_no_delta_is_too_large(config):
+    assert build(config(*LOGREG, "dp=none")).warnings == []
+    assert build(config(*LOGREG, "dp=pldp_sign", "dp.noise=false", "delta=0.5")).warnings == []
+
+
 def test_a_continued_run_gives_the_same_numbers(config):
     options = (*LOGREG, "dp=pldp_gaussian", "agg=selection", "algorithm=optimal", "algorithm.restart=false")
     whole = build(config(*options)).trainer
