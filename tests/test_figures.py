@@ -425,3 +425,21 @@ def test_a_target_without_fedavg_or_with_mixed_runs_is_refused(fedpriv, put_accu
     assert "between 0 and 1" in fedpriv("figure", "target", "runs", "target=60").err
     put_accuracy("algorithm=fedprox", "algorithm.mu=1", accuracies=(0.2, 0.6))
     assert "algorithm.mu" in fedpriv("figure", "target", "runs", "target=0.5").err
+
+
+def test_accuracy_against_the_noise_of_a_stage(fedpriv, put, tmp_path):
+    for seed, std, accuracy in ((0, 0.1, 0.5), (1, 0.1, 0.7), (0, 0.4, 0.2), (1, 0.4, 0.4)):
+        options = ("stage=fedpd", "stage.share=raw", f"stage.noise_std={std}", f"seed={seed}")
+        place = put("dp=none", *options, accuracy_global_best=accuracy)
+        release = {"noise_std": std, "epsilon_alone": 10 / std}
+        (place / "privacy.json").write_text(json.dumps({"releases": [release]}))
+    done = fedpriv("figure", "noise", "runs")
+    assert done.code == 0, done.err
+    rows = table(tmp_path / "runs" / "figure-noise.csv")
+    names = ("algorithm", "noise_std", "epsilon_of_sharing_alone", "accuracy_global_best", "seeds")
+    assert [tuple(r[n] for n in names) for r in rows] == [
+        ("fedavg", "0.1", "100.0", "0.6", "2"),
+        ("fedavg", "0.4", "25.0", "0.30000000000000004", "2"),
+    ]
+    put("dp=none", accuracy_global_best=0.1, folder="others")
+    assert "shares nothing" in fedpriv("figure", "noise", "others").err

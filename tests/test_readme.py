@@ -24,7 +24,8 @@ QUICK = ["rounds=1", "clients=4", "partition=classes", "local_steps=1", "batch_s
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_commands_run(fedpriv, tmp_path, command):
+def test_commands_run(fedpriv, tmp_path, monkeypatch, command):
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *_: str(tmp_path / "cache"))
     (tmp_path / "MNIST" / "raw").mkdir(parents=True)
     images = np.random.default_rng(0).integers(0, 256, (80, 28, 28)).astype(np.uint8)
     for side in ("train", "t10k"):
@@ -43,6 +44,8 @@ def test_commands_run(fedpriv, tmp_path, command):
     before = [c for c in block[: block.index(command)] if c[1] == "run"] if command[1] == "figure" else []
     for each in (*before, command):  # a figure needs the runs above it
         more = {"run": quickly(each), "privacy": quickly(each), "features": ["size=32"]}.get(each[1])
+        if each[1] == "distilled":
+            more = [*quickly(each), "stage.rounds=1", "stage.latent=8", "epochs=0", "steps=2"]
         more = [*more, f"data_dir={tmp_path}"] if more else []
         done = fedpriv(*each[1:], *more)
         assert done.code == 0, done.err
@@ -55,6 +58,8 @@ def quickly(command: list[str]) -> list[str]:
         quick.remove("partition=classes")
     if any(c.startswith("participations=") for c in command):  # rounds and clients must fit each other
         quick = quick[2:]
+    if "stage=fedpd" in command:
+        quick += ["stage.rounds=1", "stage.latent=8"]
     return quick + ["samples_at=[0,1]"] * any(c.startswith("samples_at=") for c in command)
 
 

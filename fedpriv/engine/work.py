@@ -41,7 +41,8 @@ class Samples:
         first = self.prepare(self.x.index_select(0, flat[own]))
         x = first.new_empty(len(flat), *self.x.shape[1:]).index_copy_(0, own, first)
         x.index_copy_(0, others, shared_x.index_select(0, flat[others] - count).to(x.dtype))
-        y = torch.cat([self.y, shared_y]).index_select(0, flat)
+        y = flat.new_empty(len(flat)).index_copy_(0, own, self.y.index_select(0, flat[own]))
+        y.index_copy_(0, others, shared_y.index_select(0, flat[others] - count))
         return x.view(*shape, *x.shape[1:]), y.view(shape)
 
     @classmethod

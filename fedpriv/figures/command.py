@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedpriv.errors import UserError
-from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss, results, samples, target
+from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss, noise, results, samples, target
 from fedpriv.figures.style import Drawn
 from fedpriv.screen import console, errors
 
@@ -27,6 +27,8 @@ kinds
   samples        samples before and after each transform, from runs with samples_at (Figure 10)
   target         best accuracy, rounds to a target and speed-up of each algorithm with and without a stage
                  (FedPD, Table 1); target=ACCURACY, else FedAvg's best; view=global|local
+  noise          accuracy against the noise on what a stage shares, and its epsilon, a line an algorithm
+                 (FedPD, Figure 2b); pick=best|last
 
 options
   out=FILE.png   where to write, or .pdf for print; default: figure-KIND.png in the first folder
@@ -47,6 +49,7 @@ KINDS: dict[str, Callable[..., Drawn]] = {
     "loss": loss.draw,
     "samples": samples.draw,
     "target": target.draw,
+    "noise": noise.draw,
 }
 _OF_A_RUN = ("metrics", "clients", "partition", "curves", "samples")  # files that a figure must not replace
 

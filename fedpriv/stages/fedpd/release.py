@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedpriv.engine.work import Samples
 from fedpriv.rng import Key, generator
+from fedpriv.screen import Notes
 from fedpriv.stages.fedpd.noise import Distance, Noise, within
 from fedpriv.stages.fedpd.vae import Distiller
 
@@ -66,10 +67,13 @@ def released(
     numbers = torch.cat([data.owned[k, : int(n)] for k, n in enumerate(data.size)])
     draws = generator(key, "release")
     half = numbers.numel() * data.x[0].numel() * 4 > _READY
-    for block in numbers.split(_BLOCK):
+    blocks = numbers.split(_BLOCK)
+    notes = Notes("making what is shared: block", len(blocks))
+    for done, block in enumerate(blocks, 1):
         x, _ = data.take(block)
         x = torch.zeros_like(x) if content == "noise" else clipped(features(x, distiller), clip)
         if content != "bare":
             x = x + noise.draw(x.cpu(), draws).to(x.device)
         out.append(x.half() if half else x)
+        notes.show(done)
     return torch.cat(out), data.y[numbers]
