@@ -3,7 +3,7 @@
 import csv
 import importlib.util
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +99,7 @@ def test_a_block_at_a_time_is_only_about_memory(monkeypatch):
 def test_an_adaptive_range_is_each_layers_own_up_to_the_cap():
     facts = setting(clients=2)
     named = {"a.weight": torch.zeros(3), "a.bias": torch.zeros(1), "b.weight": torch.zeros(2)}
-    object.__setattr__(facts, "layout", Layout({**named, "c.weight": torch.zeros(2)}))
+    facts = replace(facts, layout=Layout({**named, "c.weight": torch.zeros(2)}))
     mechanism = Duchi(range="adaptive", cap=0.5, radius=0.2)
     mechanism.setup(facts)
     start = torch.tensor([0.1, 0.3, 0.2, -0.1, 5.0, -4.0, 0.7, 0.7])
@@ -140,7 +140,7 @@ def test_many_clients_at_a_large_epsilon_are_nearly_federated_averaging():
     mean.setup(facts)
     start = torch.linspace(-0.2, 0.2, DIMENSION)
     round_ = round_of(facts)
-    object.__setattr__(round_, "start", start)
+    round_ = replace(round_, start=start)
     messages = torch.linspace(0, 0.3, 20_000)[:, None].expand(-1, DIMENSION)
     update = mechanism.server(
         mean(mechanism.client(messages, round_, seeded()), round_), round_, 1.0, seeded()
@@ -153,7 +153,7 @@ def test_an_empty_round_leaves_the_model():
     mechanism = Duchi()
     mechanism.setup(facts)
     nobody = round_of(facts, np.array([], dtype=int))
-    object.__setattr__(nobody, "start", torch.ones(DIMENSION))
+    nobody = replace(nobody, start=torch.ones(DIMENSION))
     assert not mechanism.server(torch.zeros(DIMENSION), nobody, 1.0, seeded()).any()
 
 
@@ -265,7 +265,7 @@ def test_an_empty_round_passes():
 def test_stated_and_composed_epsilon_by_hand():
     """NOTES section 5: 21,840 weights, epsilon 1, 10 rounds: 218,400."""
     facts = setting(epsilon=1.0)
-    object.__setattr__(facts, "layout", Layout({"w": torch.zeros(21_840)}))
+    facts = replace(facts, layout=Layout({"w": torch.zeros(21_840)}))
     guarantee = Duchi().setup(facts)
     assert epsilon_of(guarantee, facts, 10) == 1.0 and epsilon_of(guarantee, facts, 10, "provable") == 218_400
     assert guarantee.details["epsilon_without_anonymity"] == 218_400

@@ -1,6 +1,7 @@
 """PLDP-FL: noise by hand, aggregators against their closed forms, the learning rate against scikit-learn."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedpriv.engine.layout import Layout
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.pldp_gaussian import PLDPGaussian, equation_4
 from fedpriv.mechanisms.pldp_sign import PLDPSign
+from fedpriv.privacy import accountants
 from tests.conftest import SMALL
 from tests.test_mechanisms import DIMENSION, epsilon_of, round_of, setting
 
@@ -33,7 +35,7 @@ def seeded(seed=0):
 
 def facts_of(epsilon, delta=1e-5, **more):
     facts = setting(clients=len(epsilon), epsilon=epsilon, **more)
-    object.__setattr__(facts, "delta", delta)
+    facts = replace(facts, delta=delta)
     return facts
 
 
@@ -61,11 +63,11 @@ def test_equation_4_in_both_readings(root, expected):
 def test_gaussian_noise_is_added_to_clamped_weights():
     facts = facts_of([1.0, 5.0, 10.0], 1 / 500)
     width = 40_000
-    object.__setattr__(facts, "layout", Layout({"w": torch.zeros(width)}))
+    facts = replace(facts, layout=Layout({"w": torch.zeros(width)}))
     mechanism = PLDPGaussian(clip_norm=2.0, sensitivity=0.1)
     mechanism.setup(facts)
     round_ = round_of(facts, [0, 2])
-    object.__setattr__(round_, "start", torch.ones(width))
+    round_ = replace(round_, start=torch.ones(width))
     sent = mechanism.client(torch.full((2, width), 8.0), round_, seeded())  # 9, clamped to 2
     sigma = 0.1 * equation_4(np.array([1.0, 10.0]), root="fraction", **DIGITS)
     for row, std in zip(sent.double(), sigma, strict=True):
@@ -77,13 +79,13 @@ def test_signs_follow_the_normal_distribution_function():
     """Eqs. 6 and 7 with section 5.3's c = 4, Delta_2 = 8."""
     facts = facts_of([5.0, 15.0])
     width = 40_000
-    object.__setattr__(facts, "layout", Layout({"w": torch.zeros(width)}))
+    facts = replace(facts, layout=Layout({"w": torch.zeros(width)}))
     mechanism = PLDPSign(clip_norm=4.0)
     mechanism.setup(facts)
     sigma = 8 / np.array([5.0, 15.0]) * math.sqrt(2 * math.log(1.25e5))
     np.testing.assert_allclose(mechanism.sigma, sigma)
     round_ = round_of(facts)
-    object.__setattr__(round_, "start", torch.zeros(width))
+    round_ = replace(round_, start=torch.zeros(width))
     for weight, clamped in ((1.5, 1.5), (-30.0, -4.0)):
         sent = mechanism.client(torch.full((2, width), weight), round_, seeded())
         assert sent.unique().tolist() == [-1.0, 1.0]
@@ -97,7 +99,7 @@ def test_the_server_broadcasts_signs_and_zero_where_clients_cancel():
     mechanism = PLDPSign()
     mechanism.setup(facts)
     round_ = round_of(facts)
-    object.__setattr__(round_, "start", torch.full((3,), 0.25))
+    round_ = replace(round_, start=torch.full((3,), 0.25))
     uploads = torch.tensor([[1.0, 1.0, -1.0], [1.0, -1.0, -1.0]])
     update = mechanism.server(Mean()(uploads, round_), round_, 1.0, seeded())
     assert (update + 0.25).tolist() == [1.0, 0.0, -1.0]
@@ -305,7 +307,7 @@ def test_steps_equal_those_of_scikit_learn(config, alpha):
     x, y = rng.normal(size=(5, 4)), np.array([1, 0, 0, 1, 0])
     model = SGDClassifier(loss="log_loss", alpha=alpha, learning_rate="optimal", fit_intercept=False)
     facts = setting(clients=1, samples=[5], batch=1)
-    object.__setattr__(facts, "layout", Layout({"weight": torch.zeros(2, 4)}))
+    facts = replace(facts, layout=Layout({"weight": torch.zeros(2, 4)}))
     algorithm = Optimal(alpha=alpha)
     algorithm.setup(facts, None)
     rates = algorithm.rates(round_of(facts), 5)
@@ -338,7 +340,7 @@ def test_one_step_in_the_engine_equals_scikit_learn(config):
 
 def test_the_penalty_spares_biases_and_the_schedule_may_go_on():
     facts = setting(clients=2, samples=[40, 30], batch=10)
-    object.__setattr__(facts, "layout", Layout({"l.weight": torch.zeros(2, 2), "l.bias": torch.zeros(2)}))
+    facts = replace(facts, layout=Layout({"l.weight": torch.zeros(2, 2), "l.bias": torch.zeros(2)}))
     algorithm = Optimal(alpha=0.5, restart=False)
     algorithm.setup(facts, None)
     assert algorithm.correction(None, None)(torch.ones(1, 6), slice(0, 1)).tolist() == [[0.5] * 4 + [0.0] * 2]
@@ -408,6 +410,7 @@ def test_a_continued_run_gives_the_same_numbers(config):
         lambda: PLDPGaussian(data_rate=1.0),
         lambda: PLDPGaussian(sensitivity=0),
         lambda: PLDPSign(clip_norm=-1),
+        lambda: PLDPSign().setup(replace(setting(), accountant=accountants.create("prv"))),
         lambda: Selection(draws=0),
         lambda: Optimal(alpha=0),
     ],

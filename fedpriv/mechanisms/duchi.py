@@ -80,6 +80,7 @@ class Duchi(SendsModels):
             ),
             not_covered=NOT_COVERED,
             details={
+                "accountant": "basic composition",
                 "range": self.range,
                 **({"center": self.center, "radius": self.radius} if self.range == "fixed" else {}),
                 **({"range_cap": self.cap} if self.range == "adaptive" else {}),

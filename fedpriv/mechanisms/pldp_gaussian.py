@@ -98,6 +98,11 @@ def gaussian_guarantee(
     setting: Setting, sigma: np.ndarray, bound: float, *, stated: str, details: dict[str, object]
 ) -> Guarantee:
     """The stated epsilons, and the Gaussian mechanism that is really there."""
+    if setting.accountant.name != "rdp":  # a grid of privacy losses in the thousands does not fit a machine
+        raise UserError(
+            f"accountant={setting.accountant.name}: cannot compose as little noise as PLDP-FL adds to a "
+            "model; use accountant=rdp"
+        )
     reach = 2 * bound * math.sqrt(setting.layout.shared)
     kinds, rows = group_charges(list(zip(setting.budgets.tolist(), (sigma / reach).tolist(), strict=True)))
     return Guarantee(

@@ -78,7 +78,7 @@ class Shuffled(Plain):
         order = torch.randperm(count, generator=generator, device=generator.device)
         steps = torch.empty(count + 1, dtype=torch.float64, device=generator.device)
         times = steps.exponential_(generator=generator).cumsum(0)
-        times = times[:-1] * (self.delay / times[-1])
+        times = (times[:-1] * (self.delay / times[-1])).float()
         if count:
             self._last = max(self._last, float(times[-1]))
         return order, times
@@ -120,7 +120,9 @@ class Shuffled(Plain):
                 *guarantee.not_covered,
                 "messages on their way to the shuffle, and traces of a sender outside of them (addresses)",
             ),
-            details=guarantee.details | {"shuffle": remark | {"gains": not why}},
+            details=guarantee.details
+            | {"shuffle": remark | {"gains": not why}}
+            | ({} if why else {"accountant": "shuffling"}),
         )
 
     def _bounded(self, charge: Reports, crowd: int, remark: dict[str, object]) -> tuple[str, Reports]:
