@@ -1,11 +1,7 @@
 """Ours beside theirs: the mean over seeds of every cell, the printed numbers it answers, and what holds.
 
 A printed metric is answered by a number of ours (`values` of the recipe): a measured one, such as
-accuracy_local_best, or one of the rules here, which need other cells as well:
-
-  gain     our value minus that of the cell whose method the paper compares with (`over`)
-  loss     how far our value stays below that of the cell it is `relative_to`
-  speedup  FedAvg's rounds to its target over ours
+accuracy_local_best, or one of rules.py, which needs other cells as well.
 """
 
 import itertools
@@ -18,11 +14,11 @@ from fedpriv.figures.lines import Mean, mean_of
 from fedpriv.reproduce import rows
 from fedpriv.reproduce.recipe import Claim, Recipe
 from fedpriv.reproduce.reference import Printed, same
+from fedpriv.reproduce.rules import OF_A_LINE, RULES
 
 CLOSE = 0.03  # accuracies this near to the paper's count as reproduced
 CLOSE_RATIO = 0.05  # the same for numbers that are no accuracies
 _TIED = 0.005
-RULES = ("gain", "loss", "speedup")
 Key = tuple[str, ...]  # one value of each axis
 
 
@@ -47,8 +43,10 @@ class Answer:
     @property
     def verdict(self) -> str:
         """within, better, worse; for what is no accuracy: within, higher, lower; or not run."""
-        if self.difference is None or math.isnan(self.printed.value):
-            return "not run" if self.ours is None else "not comparable"
+        if self.difference is None or self.ours is None:
+            return "not run"
+        if math.isnan(self.printed.value):  # printed as never reached, which makes a speed-up of none
+            return "within" if self.ours.mean in (0, math.inf) else "differs"
         accuracy = self.printed.metric.startswith("accuracy") or self.printed.metric == "target_accuracy"
         close = CLOSE if accuracy else CLOSE_RATIO * abs(self.printed.value)
         if abs(self.difference) <= close + 1e-9:
@@ -103,12 +101,11 @@ class Comparison:
 
     def ours(self, printed: Printed) -> Mean | None:
         """Our number for a printed one; a maximum, mean or minimum over cells where the paper gives that."""
-        rule = self.recipe.values[printed.metric]
+        name = self.recipe.values[printed.metric]
         keys = [key for key in self.keys() if printed.agrees(dict(zip(self.recipe.axes, key, strict=True)))]
-        if rule in RULES:
-            found = [self._ruled(rule, key, printed) for key in keys]
-        else:
-            found = [self.value(key, rule) for key in keys]
+        if name in OF_A_LINE:
+            keys = keys[:1]
+        found = [RULES[name](self, k, printed) if name in RULES else self.value(k, name) for k in keys]
         known = [m for m in found if m is not None]
         if not known or len(known) < len(keys):
             return None
@@ -119,23 +116,25 @@ class Comparison:
             return None  # several cells answer to it, and the paper does not say which
         return Mean(statistic([m.mean for m in known]), None, min(m.seeds for m in known))
 
+    def of_cell(self, key: Key, metric: str, name: str) -> tuple[Mean | None, Printed | None]:
+        """Our number for a cell of the table and the one printed in its place."""
+        facts = dict(zip(self.recipe.axes, key, strict=True))
+        found = [
+            p
+            for p in self.recipe.printed()
+            if p.metric == metric and not p.fact("stat") and p.agrees(facts) and not self.recipe.reason(p)
+        ]
+        own = [p for p in found if p.artifact == self.recipe.artifact] or found
+        printed = own[0] if len({p.value for p in own}) == 1 else None
+        if name in RULES:
+            return (self.ours(printed) if printed else None), printed
+        return self.value(key, name), printed
+
     def keys(self) -> list[Key]:
         """Every cell of the recipe, run or not."""
         return [tuple(v for _, v in cell.values) for cell in self.recipe.cells("full")]
 
-    def _ruled(self, rule: str, key: Key, printed: Printed) -> Mean | None:
-        measured = self.recipe.values["rounds_to_target" if rule == "speedup" else "accuracy"]
-        other = printed.fact("over") or printed.fact("relative_to") or "fedavg"
-        ours, theirs = self.value(key, measured), self.value(self._with(key, "method", other), measured)
-        if ours is None or theirs is None:
-            return None
-        if rule == "speedup":
-            return Mean(theirs.mean / ours.mean, None, ours.seeds)
-        sign = 1 if rule == "gain" else -1
-        spread = math.hypot(ours.spread, theirs.spread) if ours.std is not None else None
-        return Mean(sign * (ours.mean - theirs.mean), spread, min(ours.seeds, theirs.seeds))
-
-    def _with(self, key: Key, axis: str, value: str) -> Key:
+    def with_value(self, key: Key, axis: str, value: str) -> Key:
         return tuple(value if a == axis else v for a, v in zip(self.recipe.axes, key, strict=True))
 
     # -- claims
@@ -152,8 +151,12 @@ class Comparison:
         return [
             self._held(claim, view, name)
             for claim in self.recipe.claims
-            for view, name in self.views().items()
+            for view, name in self._meanings(claim.metric).items()
         ]
+
+    def _meanings(self, metric: str) -> dict[str, str]:
+        """Where a claim is looked up: accuracies in both views, another number as it is."""
+        return self.views() if metric == "accuracy" else {metric: self.recipe.values[metric]}
 
     def _held(self, claim: Claim, view: str, name: str) -> Held:
         counts = {"holds": 0, "ties": 0, "fails": 0}

@@ -1,16 +1,21 @@
 """Which runs a reproduction needs, which of them are done, and how long the others will take."""
 
+import copy
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_module
-from omegaconf import DictConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from fedpriv.cli import expand
-from fedpriv.config import config_hash, register
+from fedpriv.config import GROUPS, config_hash, register
+from fedpriv.errors import UserError
 from fedpriv.reproduce import rows
 from fedpriv.reproduce.recipe import Cell, Recipe, Scale
 
@@ -39,16 +44,36 @@ class Job:
 
 def jobs_of(recipes: Iterable[Recipe], scale: Scale, seeds: int | None) -> list[Job]:
     """Every run, all cells with the first seed before any second; what two recipes share is there twice."""
-    register()
     found = []
-    with initialize_config_module("fedpriv.conf", version_base="1.3"):
-        for recipe in recipes:
+    for recipe in recipes:
+        for cell in recipe.cells(scale):
+            config = composed(cell.overrides)
             for seed in range(seeds or recipe.seeds(scale)):
-                for cell in recipe.cells(scale):
-                    overrides = [*map(expand, cell.overrides), f"seed={seed}"]
-                    config = compose("config", overrides=overrides)
-                    found.append(Job(recipe, cell, seed, scale, config_hash(config), config))
+                config = copy.copy(config)
+                config.seed = seed
+                found.append(Job(recipe, cell, seed, scale, config_hash(config), config))
     return sorted(found, key=lambda job: job.seed)
+
+
+def composed(overrides: Iterable[str]) -> DictConfig:
+    """What Hydra makes of a cell; the choice of options, which takes it long, is made once and kept."""
+    given = [expand(override) for override in overrides]
+    config = copy.deepcopy(_chosen(tuple(o for o in given if o.partition("=")[0] in GROUPS)))
+    for override in OverridesParser.create().parse_overrides(
+        [o for o in given if o.partition("=")[0] not in GROUPS]
+    ):
+        try:
+            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+        except OmegaConfBaseException as problem:
+            raise UserError(f"{override.input_line}: {str(problem).splitlines()[0]}") from problem
+    return config
+
+
+@cache
+def _chosen(options: tuple[str, ...]) -> DictConfig:
+    register()
+    with initialize_config_module("fedpriv.conf", version_base="1.3"):
+        return compose("config", overrides=list(options))
 
 
 def collect(jobs: Sequence[Job], runs: Path, folder: Path) -> list[Job]:

@@ -7,23 +7,31 @@ It holds overrides of `fedpriv run` and the sweep over them, and no copy of a de
           reference, so that a cell finds the number printed for it
   when    [{axis: value}, overrides] for the cells that agree
   omit    [{axis: value}] combinations the paper does not have either
+  values  printed metric: ours, a key of summary.json or a rule of rules.py
+  also    artifacts, such as sections of the text, or {fact: value}, whose numbers are about these cells
+  read    [{fact: value}, {fact: value}] what a printed number says in the words of this recipe: the facts it
+          leaves open, `stat` over several cells, `against` {axis: value, or {own: other}} for a difference
   left_out  [{fact: value}, reason] for printed numbers that no cell produces
-  values  printed metric: ours, a key of summary.json or a rule of derived.py
   table   {rows: [axis, ...], columns: [axis, ...]}
-  claims  orderings the paper states
-  scales  cpu: {set: overrides, seeds: 1, only: {axis: [values]}, cut: what and why}
+  figure  {x: axis, "round" or a number of ours, y: a number of ours, line: axis, panel: [axis, ...]}
+  claims  orderings the paper states: {text, axis, values, only, metric}, the largest first
+  scales  cpu: {set: overrides, when: as above, seeds: 1, only: {axis: [values]}, cut: what and why}
+
+Among the facts of a printed number are its artifact and its metric. What no recipe answers, and why, is in
+conf/paper/left_out.yaml.
 """
 
 import itertools
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
 import yaml
 
+from fedpriv.cli import expand
 from fedpriv.errors import UserError
 from fedpriv.reproduce import reference
 from fedpriv.reproduce.reference import Printed
@@ -32,7 +40,12 @@ Scale = Literal["smoke", "cpu", "full"]
 SCALES: tuple[Scale, ...] = ("smoke", "cpu", "full")
 # A smoke run shows that everything fits together, not what comes of it.
 SMOKE = ("rounds=1", "local_steps=1")
-_KEYS = {"title", "base", "axes", "when", "omit", "left_out", "values", "table", "claims", "scales", "figure"}
+_KEYS = {
+    "title", "base", "axes", "when", "omit", "values", "also", "read", "left_out", "table", "figure",
+    "claims", "scales",
+}  # fmt: skip
+_FIGURE_KEYS = {"x", "y", "line", "panel"}
+Rule = dict[str, tuple[str, ...]]  # fact or axis: allowed values
 
 
 @dataclass(frozen=True)
@@ -52,12 +65,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Claim:
-    """At every setting of the other axes, `values` of `axis` come in descending order of accuracy."""
+    """At every setting of the other axes, `values` of `axis` come in descending order of `metric`."""
 
     text: str
     axis: str
     values: tuple[str, ...]
     only: Mapping[str, Any]
+    metric: str = "accuracy"
 
 
 class Recipe:
@@ -72,22 +86,42 @@ class Recipe:
             axis: {str(value): _split(overrides) for value, overrides in values.items()}
             for axis, values in content["axes"].items()
         }
-        self.when = [(_texts(facts), _split(overrides)) for facts, overrides in content.get("when", ())]
+        self.when = _rules(content.get("when", ()))
         self.omit = [_texts(facts) for facts in content.get("omit", ())]
         self.left_out = [(_texts(facts), str(why)) for facts, why in content.get("left_out", ())]
+        also = [a if isinstance(a, dict) else {"artifact": a} for a in content.get("also", ())]
+        self.also = [_texts(facts) for facts in also]
+        self.read = [(_texts(facts), dict(more)) for facts, more in content.get("read", ())]
         self.values: dict[str, str] = dict(content.get("values", {"accuracy": "accuracy_global_last"}))
         self.table: dict[str, list[str]] = content["table"]
         self.claims = [
-            Claim(c["text"], c["axis"], tuple(map(str, c["values"])), c.get("only", {}))
+            Claim(c["text"], c["axis"], tuple(map(str, c["values"])), c.get("only", {}), *_metric(c))
             for c in content.get("claims", ())
         ]
         self.scales: dict[str, Any] = content.get("scales", {})
         self.figure: dict[str, Any] | None = content.get("figure")
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse a recipe that names an axis or a value it does not have."""
         shown = [*self.table["rows"], *self.table["columns"]]
         if sorted(shown) != sorted(self.axes):
-            raise ValueError(
-                f"conf/paper/{name}.yaml: the table shows {shown}, the axes are {list(self.axes)}"
-            )
+            self._wrong(f"the table shows {shown}, the axes are {list(self.axes)}")
+        cuts = [cut for scale in self.scales.values() for cut in (scale.get("only", {}),)]
+        more = [rule for scale in self.scales.values() for rule, _ in _rules(scale.get("when", ()))]
+        claimed = [_texts(c.only) | {c.axis: c.values} for c in self.claims]
+        for rule in (*(r for r, _ in self.when), *self.omit, *map(_texts, cuts), *more, *claimed):
+            for axis, values in rule.items():
+                unknown = [
+                    v for v in values if not any(reference.same(v, own) for own in self.axes.get(axis, ()))
+                ]
+                if axis not in self.axes or unknown:
+                    self._wrong(f"no axis {axis} with {', '.join(unknown)}")
+        if self.figure and (unknown := sorted(set(self.figure) - _FIGURE_KEYS)):
+            self._wrong(f"figure: unknown keys {unknown}")
+
+    def _wrong(self, what: str) -> None:
+        raise ValueError(f"conf/paper/{self.name}.yaml: {what}")
 
     # -- what is run
 
@@ -102,10 +136,8 @@ class Recipe:
             if any(facts[axis] not in allowed for axis, allowed in only.items()):
                 continue
             overrides = [*self.base, *itertools.chain(*(o for _, o in chosen))]
-            for rule, more in self.when:
-                if _agree(facts, rule):
-                    overrides += more
-            overrides += _split(cut.get("set"))
+            overrides += _where(facts, self.when)
+            overrides += [*_split(cut.get("set")), *_where(facts, _rules(cut.get("when", ())))]
             found.append(Cell(tuple(facts.items()), tuple(_last_wins(overrides))))
         if scale == "smoke":
             cells = found[:1]
@@ -123,35 +155,64 @@ class Recipe:
     # -- what was printed
 
     def printed(self) -> list[Printed]:
-        return reference.of(self.paper, self.artifact)
+        """The numbers of this artifact, then those quoted elsewhere, in the words of the recipe."""
+        own = reference.of(self.paper, self.artifact)
+        quoted = [
+            p for p in reference.of(self.paper) if p not in own and any(_about(p, rule) for rule in self.also)
+        ]
+        return [self._read(number) for number in (*own, *quoted)]
 
-    def beside(self, cell: Cell, metric: str) -> list[Printed]:
-        """The numbers printed for a cell; more than one where the paper prints a setting twice."""
-        return [p for p in self.printed() if p.metric == metric and p.agrees(cell.facts)]
+    def _read(self, number: Printed) -> Printed:
+        facts, metric, against = dict(number.facts), number.metric, number.against
+        for rule, more in self.read:
+            if _about(number, rule):
+                more = dict(more)
+                metric, against = more.pop("metric", metric), more.pop("against", against)
+                facts |= {k: "|".join(v) for k, v in _texts(more).items()}
+        return replace(number, facts=tuple(facts.items()), metric=metric, against=against)
 
     def reason(self, number: Printed) -> str | None:
         """Why a printed number is not produced, if it is left out."""
-        facts = dict(number.facts) | {"metric": number.metric}
-        return next((why for rule, why in self.left_out if _agree(facts, rule)), None)
+        return next((why for rule, why in self.left_out if _about(number, rule)), None)
+
+
+def _about(number: Printed, rule: Rule) -> bool:
+    return _agree(dict(number.facts) | {"artifact": number.artifact, "metric": number.metric}, rule)
+
+
+def _metric(claim: Mapping[str, Any]) -> tuple[str, ...]:
+    return (claim["metric"],) if "metric" in claim else ()
+
+
+def _rules(content: Any) -> list[tuple[Rule, tuple[str, ...]]]:
+    return [(_texts(facts), _split(overrides)) for facts, overrides in content]
+
+
+def _where(facts: Mapping[str, str], rules: list[tuple[Rule, tuple[str, ...]]]) -> list[str]:
+    return [o for rule, overrides in rules if _agree(facts, rule) for o in overrides]
 
 
 def _split(overrides: Any) -> tuple[str, ...]:
     return tuple(shlex.split(overrides or ""))
 
 
-def _texts(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def _texts(facts: Mapping[str, Any]) -> Rule:
     """axis: value or [values], as texts."""
-    return {k: tuple(map(str, v)) if isinstance(v, list) else (str(v),) for k, v in facts.items()}
+    return {k: tuple(map(str, v)) if isinstance(v, list | tuple) else (str(v),) for k, v in facts.items()}
 
 
-def _agree(facts: Mapping[str, str], rule: Mapping[str, tuple[str, ...]]) -> bool:
+def _agree(facts: Mapping[str, str], rule: Rule) -> bool:
     return all(any(reference.same(facts.get(k, ""), v) for v in values) for k, values in rule.items())
 
 
-def _last_wins(overrides: list[str]) -> Iterator[str]:
-    """Hydra refuses a group that is chosen twice; of every key the last override counts."""
-    last = {o.partition("=")[0].lstrip("+"): i for i, o in enumerate(overrides)}
-    return (o for i, o in enumerate(overrides) if last[o.partition("=")[0].lstrip("+")] == i)
+def _last_wins(overrides: list[str]) -> list[str]:
+    """Of every key the last override counts; choosing an option drops what was set of an earlier one."""
+    kept: dict[str, str] = {}
+    for override in overrides:
+        key = expand(override.partition("=")[0])
+        kept = {k: o for k, o in kept.items() if k != key and not k.startswith(f"{key}.")}
+        kept[key] = override
+    return list(kept.values())
 
 
 # -- all of them
@@ -184,6 +245,29 @@ def load(name: str) -> Recipe:
         raise UserError(f"{name}: no such recipe; choose one of {known}")
     text = files("fedpriv.conf").joinpath("paper", f"{name}.yaml").read_text()
     return Recipe(name, yaml.safe_load(text))
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Something published that no recipe rebuilds."""
+
+    paper: str
+    artifact: str
+    only: Rule  # facts of the numbers meant; empty: all
+    reason: str
+
+    def about(self, number: Printed) -> bool:
+        return (number.paper, number.artifact) == (self.paper, self.artifact) and _about(number, self.only)
+
+
+@cache
+def left_out() -> tuple[LeftOut, ...]:
+    entries = yaml.safe_load(files("fedpriv.conf").joinpath("paper", "left_out.yaml").read_text())
+    return tuple(
+        LeftOut(paper, artifact, _texts(entry.get("only", {})), entry["reason"])
+        for entry in entries
+        for paper, artifact in (name.split("/") for name in entry["artifacts"])
+    )
 
 
 def chosen(which: str) -> list[Recipe]:

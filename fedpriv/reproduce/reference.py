@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 _COLUMNS = ("method", "dataset", "dp", "epsilon", "delta", "clients")
 
@@ -19,6 +20,7 @@ class Printed:
     facts: tuple[tuple[str, str], ...]  # the columns and the parts of `setting` that are not empty
     value: float  # nan: printed as never reached
     source: str  # "table" or "text"
+    against: Any = None  # the other cell of a difference, as a recipe reads it: {axis: value or {own: other}}
 
     def fact(self, name: str) -> str | None:
         return dict(self.facts).get(name)
@@ -26,7 +28,10 @@ class Printed:
     def agrees(self, cell: Mapping[str, str]) -> bool:
         """Whether every value of a cell is this number's, as far as the paper says."""
         facts = dict(self.facts)
-        return all(name not in facts or same(facts[name], value) for name, value in cell.items())
+        return all(
+            name not in facts or any(same(fact, value) for fact in facts[name].split("|"))
+            for name, value in cell.items()
+        )
 
 
 def same(a: str, b: str) -> bool:
@@ -57,5 +62,5 @@ def _read(row: dict[str, str]) -> Printed:
     )
 
 
-def of(paper: str, artifact: str) -> list[Printed]:
-    return [p for p in printed() if (p.paper, p.artifact) == (paper, artifact)]
+def of(paper: str, artifact: str | None = None) -> list[Printed]:
+    return [p for p in printed() if p.paper == paper and artifact in (None, p.artifact)]

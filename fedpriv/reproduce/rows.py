@@ -19,8 +19,10 @@ FOLDER = Path("outputs") / "reproduced"
 MEASURED = (
     "accuracy_local_best", "accuracy_local_last", "accuracy_local_mean_last10", "accuracy_global_best",
     "accuracy_global_last", "accuracy_global_mean_last10", "emd", "rounds_to_target", "epsilon_spent",
-    "epsilon_provable", "uplink_bytes", "downlink_bytes", "parameters", "rounds", "seconds", "peak_memory_mb",
+    "epsilon_provable", "uplink_bytes", "uplink_bytes_projected", "downlink_bytes", "parameters", "rounds",
+    "seconds", "peak_memory_mb",
 )  # fmt: skip
+CURVE = "accuracy_global_rounds"  # "1:0.1135 2:0.2042 ...", every evaluated round
 ABOUT = ("git_revision", "torch", "overrides")
 
 
@@ -33,6 +35,7 @@ class Row:
     scale: str
     cell: Mapping[str, str]
     measured: Mapping[str, float | None]
+    curve: Mapping[int, float]  # round: accuracy on the whole test set; empty in rows without it
     about: Mapping[str, str]
 
 
@@ -55,8 +58,14 @@ def _row(line: dict[str, str], recipe: Recipe) -> Row:
         scale=line["scale"],
         cell={axis: line[axis] for axis in recipe.axes},
         measured={name: float(line[name]) if line.get(name) else None for name in MEASURED},
+        curve=_curve(line.get(CURVE) or ""),
         about={name: line.get(name, "") for name in ABOUT},
     )
+
+
+def _curve(text: str) -> dict[int, float]:
+    pairs = (pair.partition(":") for pair in text.split())
+    return {int(number): float(value) for number, _, value in pairs}
 
 
 def known(folder: Path = FOLDER) -> dict[str, dict[str, str]]:
@@ -72,7 +81,7 @@ def known(folder: Path = FOLDER) -> dict[str, dict[str, str]]:
 
 def of_summary(summary: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, str]:
     """The cells of a row that come from a run's summary.json."""
-    line = {name: _text(summary.get(name)) for name in MEASURED}
+    line = {name: _text(summary.get(name)) for name in (*MEASURED, CURVE)}
     line["git_revision"] = _text(summary.get("git_revision"))
     line["torch"] = _text(summary.get("versions", {}).get("torch"))
     line["overrides"] = " ".join(overrides)
@@ -96,7 +105,7 @@ def add(
 ) -> None:
     """Put one run into the recipe's file, which stays sorted by cell and seed; a run is there once."""
     path = path_of(recipe, folder)
-    columns = ["hash", "seed", "scale", *recipe.axes, *MEASURED, *ABOUT]
+    columns = ["hash", "seed", "scale", *recipe.axes, *MEASURED, CURVE, *ABOUT]
     rows: list[dict[str, str]] = []
     if path.exists():
         with open(path, newline="") as file:
@@ -124,8 +133,23 @@ def _csv(columns: list[str], rows: list[dict[str, str]]) -> str:
 
 
 def summary_of(runs: Path, key: str) -> dict[str, Any] | None:
-    """summary.json of the finished run with this hash, wherever its folder is below `runs`."""
+    """summary.json of the finished run with this hash, and its curve, wherever it is below `runs`."""
     for folder in runs.glob(f"*-{key}"):
         if (folder / "summary.json").exists():
-            return json.loads((folder / "summary.json").read_text())
+            summary = json.loads((folder / "summary.json").read_text())
+            with open(folder / "metrics.csv", newline="") as file:
+                rounds = list(csv.DictReader(file))
+            summary[CURVE] = " ".join(
+                f"{r['round']}:{float(r['accuracy_global']):.4g}" for r in rounds if r["accuracy_global"]
+            )
+            if "projected.Projected" in (folder / "config.yaml").read_text():
+                summary["uplink_bytes_projected"] = _projected(rounds[-1], 4 * summary["parameters"])
+            return summary
     return None
+
+
+def _projected(last: Mapping[str, str], whole: int) -> float | None:
+    """Bytes a round of a client that sends coordinates; the others send a whole vector, which is far more."""
+    others, rest = divmod(int(last["uplink_bytes"]), whole)
+    senders = int(last["participants"]) - others
+    return rest / senders if senders else None

@@ -3,6 +3,7 @@
 import csv
 import io
 import itertools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from fedpriv.errors import UserError
 from fedpriv.files import write_atomically
 from fedpriv.reproduce import recipe as recipes
 from fedpriv.reproduce import rows
-from fedpriv.reproduce.compare import RULES, Comparison, Key
-from fedpriv.reproduce.reference import Printed
+from fedpriv.reproduce.compare import Comparison, Key
+from fedpriv.reproduce.rules import RULES
 
 TABLES = "tables"
 
@@ -67,25 +68,18 @@ def _settings(keys: list[Key], places: list[int]) -> list[Key]:
 
 
 def _cell(comparison: Comparison, key: Key, metric: str, name: str) -> str:
-    ours = comparison.value(key, name)
-    theirs = _printed(comparison, key, metric)
+    ours, theirs = comparison.of_cell(key, metric, name)
     printed = f" ({number(theirs.value)})" if theirs else ""
     if ours is None:
         return f"-{printed}"
-    spread = "" if ours.std is None else f"±{number(ours.std)}"
+    spread = f"±{number(ours.std)}" if ours.std is not None and math.isfinite(ours.std) else ""
     return f"{number(ours.mean)}{spread}{printed}"
-
-
-def _printed(comparison: Comparison, key: Key, metric: str) -> Printed | None:
-    facts = dict(zip(comparison.recipe.axes, key, strict=True))
-    recipe = comparison.recipe
-    meant = [p for p in recipe.printed() if p.metric == metric and not recipe.reason(p)]
-    found = [p for p in meant if p.agrees(facts)]
-    return found[0] if len(found) == 1 else None
 
 
 def number(value: float) -> str:
     """Three decimals, without the zero that every accuracy begins with; large ones in full."""
+    if not math.isfinite(value):
+        return "never"  # the target was not reached
     if abs(value) >= 10:
         return f"{value:,.4g}"
     return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3g}"
@@ -96,7 +90,7 @@ def parts(comparison: Comparison) -> list[tuple[str, str, str]]:
     found = []
     views = comparison.views()
     for metric, name in comparison.recipe.values.items():
-        if name in RULES:
+        if name in RULES and not _in_cells(comparison, metric):
             continue
         if metric != "accuracy":
             found.append((metric, metric, name))
@@ -110,6 +104,13 @@ def parts(comparison: Comparison) -> list[tuple[str, str, str]]:
                 )
             )
     return found
+
+
+def _in_cells(comparison: Comparison, metric: str) -> bool:
+    """Whether the paper prints this metric in the table itself, and not only quotes it."""
+    own = comparison.recipe.artifact
+    numbers = [p for p in comparison.recipe.printed() if p.metric == metric and p.artifact == own]
+    return any(not p.fact("stat") and p.source == "table" for p in numbers)
 
 
 # -- where it goes
@@ -135,7 +136,7 @@ def remarks(comparison: Comparison) -> list[str]:
     recipe, answers = comparison.recipe, comparison.answers()
     counts = {
         v: sum(a.verdict == v for a in answers)
-        for v in ("within", "better", "worse", "higher", "lower", "not comparable", "not run")
+        for v in ("within", "better", "worse", "higher", "lower", "differs", "not run")
     }
     texts = []
     if answers:
@@ -143,13 +144,16 @@ def remarks(comparison: Comparison) -> list[str]:
         close = "within: 0.03 of an accuracy, 5 % of others"
         texts.append(f"verdict   {len(answers)} printed numbers: {told} ({close})")
     for a in answers:
-        if a.ours and (recipe.values[a.printed.metric] in RULES or a.printed.fact("stat")):
+        metric, artifact = a.printed.metric, a.printed.artifact
+        ruled = recipe.values[metric] in RULES and not _in_cells(comparison, metric)
+        if a.ours and (ruled or artifact != recipe.artifact or a.printed.fact("stat")):
             about = ", ".join(f"{k}={v}" for k, v in a.printed.facts)
             pair = f"{number(a.printed.value)}, ours {number(a.ours.mean)}"
-            texts.append(f"quoted    {a.printed.metric} {pair} ({about})")
+            texts.append(f"quoted    {metric} {pair} ({artifact}: {about}): {a.verdict}")
     for h in comparison.held():
         counted = f"{h.holds} hold, {h.ties} tie, {h.fails} fail"
-        texts.append(f"claim     {h.claim.text}: {h.verdict} in the {h.view} view ({counted})")
+        seen = f" in the {h.view} view" if h.claim.metric == "accuracy" else ""
+        texts.append(f"claim     {h.claim.text}: {h.verdict}{seen} ({counted})")
     scales = sorted({run.scale for run in comparison.runs})
     seeds = sorted({len(r) for r in comparison.cells.values()})
     told = f"scale {', '.join(scales)}, seeds a cell {', '.join(map(str, seeds))}"
@@ -178,7 +182,7 @@ def _as_csv(comparison: Comparison) -> str:
     writer.writerow([*axes, "metric", "ours", "std", "seeds", "paper", "difference", "verdict"])
     answers = {(a.printed.metric, a.printed.facts): a for a in comparison.answers()}
     for (_, metric, name), key in itertools.product(parts(comparison), comparison.keys()):
-        ours, theirs = comparison.value(key, name), _printed(comparison, key, metric)
+        ours, theirs = comparison.of_cell(key, metric, name)
         answer = answers.get((theirs.metric, theirs.facts)) if theirs else None
         difference = answer.difference if answer else None
         std = ours.std if ours else None
