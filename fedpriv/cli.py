@@ -18,6 +18,7 @@ fedpriv: compose, run and honestly account private federated learning experiment
   fedpriv figure KIND FOLDER ... [out=FILE.png]    figures of finished runs: emd-epsilon, loss, samples, ...
   fedpriv reproduce PAPER/ARTIFACT [--scale cpu]   the runs of a published table or figure
   fedpriv table PAPER/ARTIFACT                     what came of them beside the printed numbers
+  fedpriv report [out=FILE.html]                   all of that in one page
   fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
   fedpriv list [group]                             every group and option: what it is, which paper
   fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
@@ -34,7 +35,18 @@ examples
 `fedpriv run --help` lists every key, `fedpriv features --help` every encoder.
 Tab completion: eval "$(fedpriv -sc install=bash)"
 """
-COMMANDS = ("run", "reproduce", "table", "figure", "privacy", "list", "data", "features", "distilled")
+COMMANDS = (
+    "run",
+    "reproduce",
+    "table",
+    "report",
+    "figure",
+    "privacy",
+    "list",
+    "data",
+    "features",
+    "distilled",
+)
 SHORT = {"dp": "dp_variant", "agg": "aggregator"}
 
 
@@ -91,6 +103,7 @@ def _dispatch(arguments: list[str]) -> int:
         "run": _run,
         "reproduce": _reproduce,
         "table": _table,
+        "report": _report,
         "figure": _figure,
         "privacy": _privacy,
         "list": _list,
@@ -120,6 +133,12 @@ def _reproduce(rest: list[str]) -> int:
 
 def _table(rest: list[str]) -> int:
     from fedpriv.reproduce.table import main
+
+    return main(rest)
+
+
+def _report(rest: list[str]) -> int:
+    from fedpriv.reproduce.report import main
 
     return main(rest)
 

@@ -41,30 +41,35 @@ def main(arguments: Sequence[str]) -> int:
 # -- one table as rows of texts
 
 
-def grid(comparison: Comparison, metric: str, name: str) -> tuple[list[str], list[list[str]]]:
-    """The paper's layout: header, and a row per setting with `ours (paper)` in every column."""
-    layout, axes = comparison.recipe.table, list(comparison.recipe.axes)
-    present = comparison.keys()
-    places = {axis: axes.index(axis) for axis in axes}
-    lines = _settings(present, [places[a] for a in layout["rows"]])
-    columns = _settings(present, [places[a] for a in layout["columns"]])
-    header = [
-        *layout["rows"],
-        *(", ".join(f"{a} {v}" for a, v in zip(layout["columns"], c, strict=True)) or name for c in columns),
+def layout(comparison: Comparison, name: str) -> tuple[list[str], list[tuple[Key, list[Key | None]]]]:
+    """The paper's layout: header, and of every row its setting and the cells in it; None: no such cell."""
+    wanted, axes, present = comparison.recipe.table, list(comparison.recipe.axes), comparison.keys()
+    settings = {
+        side: list(dict.fromkeys(tuple(key[axes.index(a)] for a in wanted[side]) for key in present))
+        for side in ("rows", "columns")
+    }
+    named = [
+        ", ".join(f"{a} {v}" for a, v in zip(wanted["columns"], column, strict=True)) or name
+        for column in settings["columns"]
     ]
-    table = []
-    for line in lines:
-        cells = []
-        for column in columns:
-            facts = dict(zip([*layout["rows"], *layout["columns"]], [*line, *column], strict=True))
+    lines: list[tuple[Key, list[Key | None]]] = []
+    for line in settings["rows"]:
+        keys: list[Key | None] = []
+        for column in settings["columns"]:
+            facts = dict(zip([*wanted["rows"], *wanted["columns"]], [*line, *column], strict=True))
             key = tuple(facts[axis] for axis in axes)
-            cells.append(_cell(comparison, key, metric, name) if key in present else "")
-        table.append([*line, *cells])
-    return header, table
+            keys.append(key if key in present else None)
+        lines.append((line, keys))
+    return [*wanted["rows"], *named], lines
 
 
-def _settings(keys: list[Key], places: list[int]) -> list[Key]:
-    return list(dict.fromkeys(tuple(key[p] for p in places) for key in keys))
+def grid(comparison: Comparison, metric: str, name: str) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of texts, `ours (paper)` in every cell."""
+    header, lines = layout(comparison, name)
+    return header, [
+        [*setting, *("" if key is None else _cell(comparison, key, metric, name) for key in keys)]
+        for setting, keys in lines
+    ]
 
 
 def _cell(comparison: Comparison, key: Key, metric: str, name: str) -> str:
@@ -143,13 +148,7 @@ def remarks(comparison: Comparison) -> list[str]:
         told = ", ".join(f"{n} {v}" for v, n in counts.items() if n)
         close = "within: 0.03 of an accuracy, 5 % of others"
         texts.append(f"verdict   {len(answers)} printed numbers: {told} ({close})")
-    for a in answers:
-        metric, artifact = a.printed.metric, a.printed.artifact
-        ruled = recipe.values[metric] in RULES and not _in_cells(comparison, metric)
-        if a.ours and (ruled or artifact != recipe.artifact or a.printed.fact("stat")):
-            about = ", ".join(f"{k}={v}" for k, v in a.printed.facts)
-            pair = f"{number(a.printed.value)}, ours {number(a.ours.mean)}"
-            texts.append(f"quoted    {metric} {pair} ({artifact}: {about}): {a.verdict}")
+    texts += [f"quoted    {text}" for text in quoted(comparison)]
     for h in comparison.held():
         counted = f"{h.holds} hold, {h.ties} tie, {h.fails} fail"
         seen = f" in the {h.view} view" if h.claim.metric == "accuracy" else ""
@@ -160,6 +159,19 @@ def remarks(comparison: Comparison) -> list[str]:
     texts.append(f"runs      {len(comparison.runs)}, {told}")
     for why in dict.fromkeys(why for _, why in recipe.left_out):
         texts.append(f"left out  {why}")
+    return texts
+
+
+def quoted(comparison: Comparison) -> list[str]:
+    """The numbers that stand in no cell, beside ours."""
+    recipe, texts = comparison.recipe, []
+    for a in comparison.answers():
+        metric, artifact = a.printed.metric, a.printed.artifact
+        ruled = recipe.values[metric] in RULES and not _in_cells(comparison, metric)
+        if a.ours and (ruled or artifact != recipe.artifact or a.printed.fact("stat")):
+            about = ", ".join(f"{k}={v}" for k, v in a.printed.facts)
+            pair = f"{number(a.printed.value)}, ours {number(a.ours.mean)}"
+            texts.append(f"{metric} {pair} ({artifact}: {about}): {a.verdict}")
     return texts
 
 

@@ -1,0 +1,117 @@
+"""A published figure of a recipe's runs: a panel a setting, a line a method, the paper's numbers marked.
+
+`figure` of the recipe: {x: axis or "round", line: axis, panel: [axis, ...], y: a number of ours}.
+"""
+
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from fedpriv.figures.lines import Mean, mean_of
+from fedpriv.figures.style import COLOURS, MARKERS, band
+from fedpriv.reproduce.compare import Comparison, Key
+
+_WIDE = 3  # panels side by side
+
+
+def draw(comparison: Comparison) -> Figure | None:
+    """The figure, or None where the recipe has none or nothing was run."""
+    wanted = comparison.recipe.figure
+    if not wanted or not comparison.cells:
+        return None
+    axes = list(comparison.recipe.axes)
+    panels = list(dict.fromkeys(_part(comparison, key, wanted.get("panel", ())) for key in comparison.cells))
+    columns = min(_WIDE, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.2 * columns, 3.3 * rows + 0.5), layout="constrained", dpi=150)
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    lines = list(comparison.recipe.axes[wanted["line"]]) if wanted.get("line") else [""]
+    name = wanted.get("y") or comparison.recipe.values.get("accuracy", "accuracy_global_last")
+    for panel, one in zip(panels, grid.flat, strict=False):
+        inside = [k for k in comparison.cells if _part(comparison, k, wanted.get("panel", ())) == panel]
+        for number, line in enumerate(lines):
+            own = [k for k in inside if not line or k[axes.index(wanted["line"])] == line]
+            points = _over_rounds(comparison, own) if wanted["x"] == "round" else None
+            if points is None:
+                points = _over_axis(comparison, own, axes.index(wanted["x"]), name)
+            if points:
+                _line(one, points, number, line)
+        _quoted(one, comparison, inside, name)
+        one.set_title(
+            ", ".join(f"{a} {v}" for a, v in zip(wanted.get("panel", ()), panel, strict=True)), fontsize=9
+        )
+        one.set_xlabel(str(wanted["x"]).replace("_", " "), fontsize=8)
+        one.grid(alpha=0.25, linewidth=0.6)
+        one.spines[["top", "right"]].set_visible(False)
+        one.tick_params(labelsize=8)
+    for empty in grid.flat[len(panels) :]:
+        empty.set_visible(False)
+    for first in grid[:, 0]:
+        first.set_ylabel(name.replace("_", " "), fontsize=8)
+    figure.suptitle(f"{comparison.recipe.name}: {comparison.recipe.title}", fontsize=10)
+    handles = dict(zip(*reversed(grid[0, 0].get_legend_handles_labels()), strict=True))
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=8, frameon=False
+    )
+    return figure
+
+
+def _part(comparison: Comparison, key: Key, names: Any) -> Key:
+    axes = list(comparison.recipe.axes)
+    return tuple(key[axes.index(n)] for n in names)
+
+
+def _over_axis(comparison: Comparison, keys: list[Key], place: int, name: str) -> list[tuple[Any, Mean]]:
+    """A point for each value of the axis: numbers in order, words as they come."""
+    found = [(key[place], comparison.value(key, name)) for key in keys]
+    points = [(x, mean) for x, mean in found if mean is not None]
+    try:
+        return sorted((float(x), mean) for x, mean in points)
+    except ValueError:
+        return points
+
+
+def _over_rounds(comparison: Comparison, keys: list[Key]) -> list[tuple[Any, Mean]]:
+    """The mean over seeds of the curves of one line."""
+    values: dict[int, list[float]] = {}
+    for key in keys:
+        for run in comparison.cells[key]:
+            for round_, accuracy in run.curve.items():
+                values.setdefault(round_, []).append(accuracy)
+    return [(round_, mean_of(v)) for round_, v in sorted(values.items())]
+
+
+def _line(axes: Axes, points: list[tuple[Any, Mean]], number: int, label: str) -> None:
+    colour = COLOURS[number % len(COLOURS)]
+    x, means = [p for p, _ in points], [m for _, m in points]
+    many = len(points) > 20
+    axes.plot(
+        x,
+        [m.mean for m in means],
+        color=colour,
+        marker=None if many else MARKERS[number % len(MARKERS)],
+        markersize=4,
+        linewidth=1.2,
+        linestyle="-" if number < len(COLOURS) else "--",
+        label=label or None,
+    )
+    if x and not isinstance(x[0], str):
+        band(axes, x, means, colour)
+
+
+def _quoted(axes: Axes, comparison: Comparison, keys: list[Key], name: str) -> None:
+    """Dotted lines where the paper's text gives a number for a cell of this panel."""
+    metrics = [m for m, ours in comparison.recipe.values.items() if ours == name]
+    facts = [dict(zip(comparison.recipe.axes, key, strict=True)) for key in keys]
+    for printed in comparison.recipe.printed():
+        if printed.metric in metrics and not comparison.recipe.reason(printed):
+            agreeing = [f for f in facts if printed.agrees(f)]
+            if len(agreeing) == 1:
+                axes.axhline(printed.value, color="gray", linestyle=":", linewidth=1)
+                axes.annotate(
+                    f"paper {printed.value:g}", (0.99, printed.value), xycoords=("axes fraction", "data"),
+                    ha="right", va="bottom", fontsize=7, color="gray",
+                )  # fmt: skip

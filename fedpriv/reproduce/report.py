@@ -1,0 +1,176 @@
+"""`fedpriv report`: everything that was reproduced in one self-contained HTML file."""
+
+import base64
+import datetime
+import io
+import statistics
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from fedpriv import __version__
+from fedpriv.errors import UserError
+from fedpriv.files import write_atomically
+from fedpriv.reproduce import recipe as recipes
+from fedpriv.reproduce import rows
+from fedpriv.reproduce.compare import Answer, Comparison, Key
+from fedpriv.reproduce.draw import draw
+from fedpriv.reproduce.reference import printed
+from fedpriv.reproduce.rows import Row
+from fedpriv.reproduce.table import layout, number, parts, quoted
+
+REPORT = rows.FOLDER / "report.html"
+
+
+def main(arguments: Sequence[str]) -> int:
+    if {"-h", "--help"} & set(arguments) or any(not a.startswith("out=") for a in arguments):
+        print(f"usage: fedpriv report [out=FILE.html]      (default {REPORT})")
+        return 0 if {"-h", "--help"} & set(arguments) else 2
+    out = Path(arguments[-1].partition("=")[2]) if arguments else REPORT
+    text = render([Comparison(recipes.load(name)) for name in recipes.names()], rows.FOLDER)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, text.encode())
+    print(f"written   {out}")
+    return 0
+
+
+def render(comparisons: Sequence[Comparison], folder: Path) -> str:
+    run = [c for c in comparisons if c.runs]
+    if not run:
+        raise UserError(f"{folder}: holds no results; `fedpriv reproduce` makes them")
+    template = files("fedpriv.reproduce").joinpath("report.html.j2").read_text()
+    page = Environment(autoescape=True, undefined=StrictUndefined).from_string(template)
+    papers = list(dict.fromkeys(c.recipe.paper for c in run))
+    every = [r for c in run for r in c.runs]
+    return page.render(
+        version=__version__,
+        date=datetime.date.today().isoformat(),
+        totals=_totals(run, len(comparisons)),
+        papers=[{"name": p, "recipes": [_recipe(c) for c in run if c.recipe.paper == p]} for p in papers],
+        privacy=[line for c in run for line in _privacy(c)],
+        cost=[_cost(c) for c in run],
+        revisions=sorted({r.about["git_revision"][:8] for r in every if r.about["git_revision"]}),
+        torch=sorted({r.about["torch"] for r in every if r.about["torch"]}),
+        missing=[{"name": c.recipe.name, "title": c.recipe.title} for c in comparisons if not c.runs],
+        reasons=sorted({f"{c.recipe.name}: {why}" for c in comparisons for _, why in c.recipe.left_out}),
+    )
+
+
+def _totals(run: Sequence[Comparison], every: int) -> dict[str, int]:
+    answers = [a for c in run for a in c.answers() if a.ours is not None]
+    held = [h for c in run for h in c.held() if h.view == next(iter(c.views())) and h.verdict != "not run"]
+    return {
+        "runs": len({r.hash for c in run for r in c.runs}),
+        "recipes": len(run),
+        "all_recipes": every,
+        "printed": len(printed()),
+        "answered": len(answers),
+        "within": sum(a.verdict == "within" for a in answers),
+        "claims": len(held),
+        "holds": sum(h.verdict == "holds" for h in held),
+    }
+
+
+def _recipe(comparison: Comparison) -> dict[str, Any]:
+    recipe = comparison.recipe
+    scales = sorted({r.scale for r in comparison.runs})
+    claims = [
+        {
+            "text": h.claim.text,
+            "verdict": h.verdict,
+            "view": h.view,
+            "counts": f"{h.holds} hold, {h.ties} tie, {h.fails} fail",
+        }
+        for h in comparison.held()
+        if h.verdict != "not run"
+    ]
+    return {
+        "name": recipe.name,
+        "title": recipe.title,
+        "runs": len(comparison.runs),
+        "cuts": [f"Scale {s}: {recipe.cut(s)}" for s in recipes.SCALES if s in scales and recipe.cut(s)],
+        "parts": [_typeset(comparison, *part) for part in parts(comparison)],
+        "picture": _picture(comparison),
+        "claims": claims,
+        "quoted": quoted(comparison),
+        "left_out": list(dict.fromkeys(why for _, why in recipe.left_out)),
+    }
+
+
+def _typeset(comparison: Comparison, heading: str, metric: str, name: str) -> dict[str, Any]:
+    """A table as the page wants it: texts, and a verdict for every cell."""
+    header, lines = layout(comparison, name)
+    rows_ = []
+    for setting, keys in lines:
+        cells = [{"ours": text, "paper": "", "verdict": ""} for text in setting]
+        rows_.append(cells + [_cell(comparison, key, metric, name) for key in keys])
+    left = len(comparison.recipe.table["rows"])
+    return {"heading": f"{heading}: ours (paper)", "header": header, "rows": rows_, "left": left}
+
+
+def _cell(comparison: Comparison, key: Key | None, metric: str, name: str) -> dict[str, str]:
+    if key is None:
+        return {"ours": "", "paper": "", "verdict": ""}
+    ours, theirs = comparison.of_cell(key, metric, name)
+    verdict = Answer(theirs, ours).verdict.replace(" ", "-") if theirs else ""
+    text = "-"
+    if ours is not None:
+        text = number(ours.mean) + (f" ± {number(ours.std)}" if ours.std is not None else "")
+    return {"ours": text, "paper": number(theirs.value) if theirs else "", "verdict": verdict}
+
+
+def _picture(comparison: Comparison) -> str:
+    figure = draw(comparison)
+    if figure is None:
+        return ""
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=110)
+    return base64.b64encode(data.getvalue()).decode()
+
+
+def _privacy(comparison: Comparison) -> list[dict[str, Any]]:
+    """Claimed and provable epsilon by method, or whatever axis tells the methods apart."""
+    axis = "method" if "method" in comparison.recipe.axes else next(iter(comparison.recipe.axes))
+    groups: dict[str, list[Row]] = {}
+    for run in comparison.runs:
+        dp = run.cell.get("dp", "")
+        groups.setdefault(f"{run.cell[axis]}{f', {dp}' if dp and axis != 'dp' else ''}", []).append(run)
+    found = []
+    for method, members in groups.items():
+        claimed = [r.measured["epsilon_spent"] for r in members]
+        provable = [r.measured["epsilon_provable"] for r in members]
+        pairs = [(c, p) for c, p in zip(claimed, provable, strict=True) if c is not None]
+        found.append(
+            {
+                "recipe": comparison.recipe.name,
+                "method": method,
+                "claimed": _span(claimed, "no privacy"),
+                "provable": _span(provable, "none"),
+                "broken": any(p is None or p > c * 1.001 for c, p in pairs),
+                "runs": len(members),
+            }
+        )
+    return found
+
+
+def _span(values: Sequence[float | None], nothing: str) -> str:
+    numbers = [v for v in values if v is not None]
+    if not numbers:
+        return nothing
+    low, high = min(numbers), max(numbers)
+    return f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
+
+
+def _cost(comparison: Comparison) -> dict[str, Any]:
+    seconds = [r.measured["seconds"] or 0.0 for r in comparison.runs]
+    memory = [r.measured["peak_memory_mb"] or 0.0 for r in comparison.runs]
+    return {
+        "recipe": comparison.recipe.name,
+        "runs": len(seconds),
+        "median": f"{statistics.median(seconds):.1f}",
+        "total": f"{sum(seconds):,.0f}",
+        "memory": f"{max(memory):,.0f}",
+    }
