@@ -354,7 +354,7 @@ def test_every_cell_of_the_study_is_a_run_of_the_paper(config, tmp_path):
     sweeps = [line[2:] for line in lines if line[:2] == ["run", "-m"]]
     figures = [line[1:] for line in lines if line[0] == "figure"]
     assert len(sweeps) + len(figures) == len(lines)
-    assert {kind for kind, *_ in figures} == set(KINDS)
+    assert {kind for kind, *_ in figures} == set(KINDS) - {"target", "noise"}  # which are FedPD's
     choices = ("dp", "transform", "dataset")
     for sweep in dict.fromkeys(map(tuple, sweeps)):
         given = [o.partition("=") for o in sweep if not o.startswith("hydra.")]

@@ -303,9 +303,9 @@ def test_ctrl_c_ends_a_whole_sweep(tmp_path):
     [
         (["run", "clents=3"], ["clents=3", "clients"]),
         (["run", "clients=many"], ["clients=many", "whole number"]),
-        (["run", "agg=median"], ["aggregator=median", "mean, size"]),
+        (["run", "agg=median"], ["aggregator=median", "choose one of mean"]),
         (["run", "model.nrom=group"], ["model.nrom=group", "model.norm"]),
-        (["run", "-m", "agg=mean,median"], ["aggregator=median", "mean, size"]),
+        (["run", "-m", "agg=mean,median"], ["aggregator=median", "choose one of mean"]),
         (["run", "model.norm=batch"], ["model.norm=batch", "model.norm=group"]),
         (["run", "partition.classes_per_client=11"], ["partition.classes_per_client", "11", "10"]),
         (["run", "clients=100000"], ["clients"]),
@@ -367,7 +367,7 @@ def test_hydra_stays_usable(fedpriv):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("fedpriv ", "run figure privacy list data"),
+        ("fedpriv ", "run reproduce table report figure privacy list data"),
         ("fedpriv run dataset=mn", "dataset=mnist"),
         ("fedpriv run dp=", "dp=cdp"),
         ("fedpriv run clie", "clients="),

@@ -1,16 +1,14 @@
 """Transformed samples: they are the client's own transform of its own first sample, whatever interrupts."""
 
-import hashlib
 import json
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from omegaconf import OmegaConf
 
 from fedpriv.build import build
-from fedpriv.config import NOT_HASHED, check, config_hash
+from fedpriv.config import check, config_hash
 from fedpriv.engine.fast import FastEngine
 from fedpriv.errors import UserError
 from fedpriv.samples import KeptSamples
@@ -106,13 +104,8 @@ def test_nothing_is_kept_unasked_and_nothing_stale_stays(fedpriv, one_run, tmp_p
     assert not any("samples.npz" in line for line in privacy["not_covered"])
 
 
-def test_the_hash_of_a_run_without_samples_is_what_it_was(config):
-    """Made from the same keys as before samples_at existed; a run with them is another run."""
-    cfg = config(*SMALL)
-    content = {k: v for k, v in OmegaConf.to_container(cfg, resolve=True).items() if k not in NOT_HASHED}
-    assert content.pop("samples_at") == [] and content.pop("partition_seed") is None
-    before = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
-    assert config_hash(cfg) == before != config_hash(config(*SMALL, "samples_at=[1]"))
+def test_a_run_with_samples_is_another_run(config):
+    assert config_hash(config(*SMALL)) != config_hash(config(*SMALL, "samples_at=[1]"))
 
 
 @pytest.mark.parametrize(
