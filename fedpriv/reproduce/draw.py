@@ -28,17 +28,18 @@ def draw(comparison: Comparison) -> Figure | None:
     figure = Figure(figsize=(4.2 * columns, 3.3 * rows + 0.5), layout="constrained", dpi=150)
     FigureCanvasAgg(figure)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    lines = list(comparison.recipe.axes[wanted["line"]]) if wanted.get("line") else [""]
+    by = [wanted["line"]] if isinstance(wanted.get("line"), str) else wanted.get("line", [])
+    lines = list(dict.fromkeys(_part(comparison, key, by) for key in comparison.keys()))
     name = wanted.get("y") or comparison.recipe.values.get("accuracy", "accuracy_global_last")
     for panel, one in zip(panels, grid.flat, strict=False):
         inside = [k for k in comparison.cells if _part(comparison, k, wanted.get("panel", ())) == panel]
         for number, line in enumerate(lines):
-            own = [k for k in inside if not line or k[axes.index(wanted["line"])] == line]
+            own = [k for k in inside if _part(comparison, k, by) == line]
             points = _over_rounds(comparison, own) if wanted["x"] == "round" else None
             if points is None:
                 points = _over_axis(comparison, own, axes.index(wanted["x"]), name)
             if points:
-                _line(one, points, number, line)
+                _line(one, points, number, ", ".join(line))
         _quoted(one, comparison, inside, name)
         one.set_title(
             ", ".join(f"{a} {v}" for a, v in zip(wanted.get("panel", ()), panel, strict=True)), fontsize=9
