@@ -29,7 +29,8 @@ def draw(comparison: Comparison) -> Figure | None:
     FigureCanvasAgg(figure)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     by = [wanted["line"]] if isinstance(wanted.get("line"), str) else wanted.get("line", [])
-    lines = list(dict.fromkeys(_part(comparison, key, by) for key in comparison.keys()))
+    every = comparison.keys()
+    lines = list(dict.fromkeys(_part(comparison, key, by) for key in every))
     name = wanted.get("y") or comparison.recipe.values.get("accuracy", "accuracy_global_last")
     for panel, one in zip(panels, grid.flat, strict=False):
         inside = [k for k in comparison.cells if _part(comparison, k, wanted.get("panel", ())) == panel]
