@@ -3,6 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Of reproductions: full, cpu or smoke; runs at a time; seeds of every cell, if not as the recipe says.
+SCALE ?= full
+JOBS ?= 1
+SEEDS ?=
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-long lint format bench study-heterogeneity study-ldpfl study-pldpfl clean
 
@@ -10,6 +15,8 @@ help:
 	@echo "make demo       install and run the built-in example (digits, 20 clients, LDP, epsilon 8)"
 	@echo "make test       install with the dev extra, lint, run the tests"
 	@echo "make test-long  the tests that take minutes"
+	@echo "make reproduce-privatefl-table9  a published table or figure, beside the printed numbers; also"
+	@echo "                reproduce-privatefl, reproduce-all; SCALE=full|cpu|smoke JOBS=2 SEEDS=3"
 	@echo "make study-heterogeneity  PrivateFL's Figures 1, 3, 6, 7, 8 and 10 on MNIST: about a day"
 	@echo "make study-ldpfl   LDP-FL's Table 1 and Figures 3 to 5 on MNIST and Fashion-MNIST: hours"
 	@echo "make study-pldpfl  PLDP-FL's Figures 2 to 7 with ten seeds: hours"
@@ -56,6 +63,12 @@ study-heterogeneity: $(VENV)/.installed
 
 study-ldpfl study-pldpfl: study-%: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/$*.sh
+
+# reproduce-pfa-fig3 is the recipe pfa/fig3, reproduce-pfa all of that paper's: the first dash becomes a slash.
+reproduce-%: RECIPE = $(shell echo '$*' | sed 's,-,/,')
+reproduce-%: $(VENV)/.installed
+	$(BIN)/fedpriv reproduce $(RECIPE) --scale $(SCALE) --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS))
+	test $(SCALE) = smoke || $(BIN)/fedpriv table $(RECIPE)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -83,6 +83,8 @@ class Comparison:
         self.recipe = recipe
         self.runs = rows.read(recipe, folder)
         self.cells: dict[Key, list[rows.Row]] = {}
+        self.printed = recipe.printed()
+        self._keys = [tuple(v for _, v in cell.values) for cell in recipe.cells("full")]
         for run in self.runs:
             self.cells.setdefault(tuple(run.cell[axis] for axis in recipe.axes), []).append(run)
 
@@ -94,9 +96,7 @@ class Comparison:
 
     def answers(self) -> list[Answer]:
         """Every printed number of this artifact that the recipe does not leave out."""
-        wanted = [
-            p for p in self.recipe.printed() if p.metric in self.recipe.values and not self.recipe.reason(p)
-        ]
+        wanted = [p for p in self.printed if p.metric in self.recipe.values and not self.recipe.reason(p)]
         return [Answer(p, self.ours(p)) for p in wanted]
 
     def ours(self, printed: Printed) -> Mean | None:
@@ -121,7 +121,7 @@ class Comparison:
         facts = dict(zip(self.recipe.axes, key, strict=True))
         found = [
             p
-            for p in self.recipe.printed()
+            for p in self.printed
             if p.metric == metric and not p.fact("stat") and p.agrees(facts) and not self.recipe.reason(p)
         ]
         own = [p for p in found if p.artifact == self.recipe.artifact] or found
@@ -132,7 +132,7 @@ class Comparison:
 
     def keys(self) -> list[Key]:
         """Every cell of the recipe, run or not."""
-        return [tuple(v for _, v in cell.values) for cell in self.recipe.cells("full")]
+        return self._keys
 
     def with_value(self, key: Key, axis: str, value: str) -> Key:
         return tuple(value if a == axis else v for a, v in zip(self.recipe.axes, key, strict=True))

@@ -20,6 +20,7 @@ class Printed:
     facts: tuple[tuple[str, str], ...]  # the columns and the parts of `setting` that are not empty
     value: float  # nan: printed as never reached
     source: str  # "table" or "text"
+    line: int  # where in reference.csv
     against: Any = None  # the other cell of a difference, as a recipe reads it: {axis: value or {own: other}}
 
     def fact(self, name: str) -> str | None:
@@ -45,10 +46,10 @@ def same(a: str, b: str) -> bool:
 @cache
 def printed() -> tuple[Printed, ...]:
     text = files("fedpriv.reproduce").joinpath("reference.csv").read_text()
-    return tuple(_read(row) for row in csv.DictReader(text.splitlines()))
+    return tuple(_read(line, row) for line, row in enumerate(csv.DictReader(text.splitlines()), 2))
 
 
-def _read(row: dict[str, str]) -> Printed:
+def _read(line: int, row: dict[str, str]) -> Printed:
     facts = {name: row[name] for name in _COLUMNS}
     facts |= dict(part.partition("=")[::2] for part in row["setting"].split(";") if part)
     kept = tuple((name, value) for name, value in facts.items() if value)
@@ -59,6 +60,7 @@ def _read(row: dict[str, str]) -> Printed:
         kept,
         float("nan" if row["value"] == "none" else row["value"]),
         row["source"],
+        line,
     )
 
 

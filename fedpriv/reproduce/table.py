@@ -114,7 +114,7 @@ def parts(comparison: Comparison) -> list[tuple[str, str, str]]:
 def _in_cells(comparison: Comparison, metric: str) -> bool:
     """Whether the paper prints this metric in the table itself, and not only quotes it."""
     own = comparison.recipe.artifact
-    numbers = [p for p in comparison.recipe.printed() if p.metric == metric and p.artifact == own]
+    numbers = [p for p in comparison.printed if p.metric == metric and p.artifact == own]
     return any(not p.fact("stat") and p.source == "table" for p in numbers)
 
 
@@ -192,10 +192,10 @@ def _as_csv(comparison: Comparison) -> str:
     writer = csv.writer(text, lineterminator="\n")
     axes = list(comparison.recipe.axes)
     writer.writerow([*axes, "metric", "ours", "std", "seeds", "paper", "difference", "verdict"])
-    answers = {(a.printed.metric, a.printed.facts): a for a in comparison.answers()}
+    answers = {a.printed.line: a for a in comparison.answers()}
     for (_, metric, name), key in itertools.product(parts(comparison), comparison.keys()):
         ours, theirs = comparison.of_cell(key, metric, name)
-        answer = answers.get((theirs.metric, theirs.facts)) if theirs else None
+        answer = answers.get(theirs.line) if theirs else None
         difference = answer.difference if answer else None
         std = ours.std if ours else None
         mean, seeds = (ours.mean, ours.seeds) if ours else (None, None)

@@ -102,5 +102,5 @@ def elementwise(
 ) -> nn.Module:
     before = [Square()] if function == "quadratic" else []
     after: dict[str, list[nn.Module]] = {"sigmoid": [nn.Sigmoid()], "tanh": [nn.Tanh()], "relu": [nn.ReLU()]}
-    affine = Affine(shape, alpha, beta, alpha_init, beta_init)
+    affine = Affine(shape, alpha, beta, float(alpha_init), float(beta_init))  # a whole number has no gradient
     return Elementwise([*before, affine, *after.get(function, [])], lr)
