@@ -8,7 +8,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from fedpriv.build import build, make
 from fedpriv.cli import expand
-from fedpriv.config import check, config_hash
+from fedpriv.config import GROUPS, check, config_hash
 from fedpriv.errors import UserError
 from fedpriv.reproduce import plan, recipe, reference, rows
 from fedpriv.reproduce.compare import Comparison
@@ -247,12 +247,16 @@ def data_dir(tmp_path_factory):
 
 
 def few(overrides: tuple[str, ...]) -> list[str]:
-    """As few clients, samples and steps as the partition allows."""
+    """As few clients, samples and steps as the partition, the budgets and the schedule allow."""
     own = dict(o.split("=", 1) for o in overrides)
-    more = ["clients=4" if int(own["clients"]) > 1 else "clients=1", "sample_rate=1", "batch_size=8"]
+    many = own.get("budget.epsilons", "1,1,1,1").count(",") + 1
+    more = ["local_steps=1", "batch_size=8", "sample_rate=1", f"clients={min(many, int(own['clients']))}"]
+    if own.get("participations", "null") != "null":
+        more[2:] = ["clients=10"]  # one in each of ten rounds
     more += ["partition.samples_per_client=20"] * ("partition.samples_per_client" in own)
     more += ["partition.min_samples=1"] * (own.get("partition") == "dirichlet")
     more += ["dataset.train_size=200", "dataset.test_size=50"] * (own["dataset"] == "covtype")
+    more += ["dp_variant.bits=20"] * (own.get("dp") == "ddp")  # few clients need much noise
     more += ["stage.cache=false", "stage.batch_size=8"] * (own.get("stage") == "fedpd")
     return [*overrides, *more]
 
@@ -263,10 +267,43 @@ def _one_round(name: str):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", map(_one_round, NAMES))
+@pytest.mark.parametrize("name", [_one_round(n) for n in NAMES])
 def test_the_first_cell_trains_for_a_round(name, data_dir, tmp_path, monkeypatch):
     monkeypatch.setattr("platformdirs.user_cache_dir", lambda *_: str(tmp_path / "cache"))
     (cell,) = recipe.load(name).cells("smoke")
     config = plan.composed([*few(cell.overrides), f"data_dir={data_dir}", "threads=1"])
     result = build(config).trainer.round()
     assert len(result.clients) == config.clients and result.evaluation is not None
+
+
+def combinations() -> list[tuple[str, tuple[str, ...]]]:
+    """A cell for each choice of options and of what is set of them, numbers and slow networks aside."""
+    found: dict[frozenset[str], tuple[str, tuple[str, ...]]] = {}
+    for name in NAMES:
+        for cell in (c for scale in ("full", "cpu") for c in recipe.load(name).cells(scale)):
+            own = dict(expand(o).split("=", 1) for o in cell.overrides)
+            if own.get("model") in ("resnet18", "alexnet") or own["dataset"] == "purchase100":
+                continue
+            told = {k: v for k, v in own.items() if (k in GROUPS or "." in k) and k != "dataset"}
+            shape = {k if v[-1].isdigit() or k == "dataset.path" else f"{k}={v}" for k, v in told.items()}
+            found.setdefault(frozenset(shape), (name, cell.overrides))
+    return list(found.values())
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_every_combination_of_options_trains_for_a_round(data_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *_: str(tmp_path / "cache"))
+    for file in ("cifar100_clip_vitb32", "cifar10_checkpoint-resnet50", "cifar10_checkpoint-resnext29_8x64d"):
+        files.features(data_dir / "features" / f"{file}.npz", 10)
+    files.features(data_dir / "features" / "cifar100_checkpoint-resnext29_8x64d.npz", 100)
+    failed = []
+    for name, overrides in combinations():
+        config = plan.composed([*few(overrides), f"data_dir={data_dir}", "threads=1"])
+        if "rounds" in config.stage:
+            config.stage.rounds, config.stage.latent = 1, 16
+        try:
+            build(config).trainer.round()
+        except Exception as problem:
+            failed.append(f"{name}: {overrides}: {problem}")
+    assert not failed, "\n".join(failed)
