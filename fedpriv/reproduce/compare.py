@@ -73,7 +73,7 @@ class Held:
             return "not run"
         if self.fails:
             return "fails" if not self.holds else "mixed"
-        return "holds" if self.holds >= self.ties else "ties"
+        return "holds" if self.holds > self.ties else "ties"
 
 
 class Comparison:
