@@ -203,6 +203,20 @@ def test_rows_come_back_sorted_and_once(tmp_path):
     assert rows.known(tmp_path).keys() == {"a", "b", "c"}
 
 
+def test_scales_are_not_averaged(tmp_path):
+    own = recipe.load("privatefl/table4")
+    first, second, *_ = own.cells("full")
+    for cell, scale, key, value in (
+        (first, "cpu", "a", 0.2),
+        (first, "full", "b", 0.8),
+        (second, "cpu", "c", 0.4),
+    ):
+        rows.add(own, cell, 0, scale, key, rows.of_summary({"accuracy_local_best": value}, []), tmp_path)
+    done = Comparison(own, tmp_path)
+    means = [done.value(tuple(cell.facts.values()), "accuracy_local_best") for cell in (first, second)]
+    assert [(m.mean, m.seeds) for m in means] == [(0.8, 1), (0.4, 1)]
+
+
 def test_rows_without_a_curve_are_still_read(tmp_path):
     own = recipe.load("privatefl/table4")
     line = rows.of_summary({"accuracy_local_best": 0.25}, [])

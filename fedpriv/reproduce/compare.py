@@ -81,7 +81,10 @@ class Comparison:
 
     def __init__(self, recipe: Recipe, folder: Path = rows.FOLDER):
         self.recipe = recipe
-        self.runs = rows.read(recipe, folder)
+        runs = rows.read(recipe, folder)
+        # A cell at two scales is two settings: no mean over both; the paper's own counts where it was run.
+        whole = {tuple(run.cell.values()) for run in runs if run.scale == "full"}
+        self.runs = [run for run in runs if run.scale == "full" or tuple(run.cell.values()) not in whole]
         self.cells: dict[Key, list[rows.Row]] = {}
         self.printed = recipe.printed()
         self._keys = [tuple(v for _, v in cell.values) for cell in recipe.cells("full")]
