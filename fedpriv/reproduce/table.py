@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table as Screen
@@ -18,6 +19,7 @@ from fedpriv.reproduce.compare import Comparison, Key
 from fedpriv.reproduce.rules import RULES
 
 TABLES = "tables"
+_PLAIN = 180  # columns where there is no terminal to measure
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,6 +27,8 @@ def main(arguments: Sequence[str]) -> int:
         print("usage: fedpriv table PAPER/ARTIFACT | PAPER | all\n\nrecipes: " + ", ".join(recipes.names()))
         return 0 if {"-h", "--help"} & set(arguments) else 2
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_PLAIN)
     chosen = recipes.chosen(arguments[0])
     shown = [Comparison(r) for r in chosen if rows.read(r)]
     if not shown:
@@ -128,7 +132,8 @@ def show(comparison: Comparison, console: Console) -> None:
         header, lines = grid(comparison, metric, name)
         screen = Screen(title=f"{heading}: ours (paper)", title_justify="left")
         for text in header:
-            screen.add_column(text, justify="left" if text in recipe.table["rows"] else "right")
+            side: Literal["left", "right"] = "left" if text in recipe.table["rows"] else "right"
+            screen.add_column(text, justify=side, overflow="fold")
         for line in lines:
             screen.add_row(*line)
         console.print(screen)
