@@ -392,3 +392,23 @@ def test_collect_leaves_what_is_not_done(tmp_path):
     rows.add(own, jobs[0].cell, 0, "full", jobs[0].hash, rows.of_summary({}, []), tmp_path)
     assert plan.collect(jobs, tmp_path / "runs", tmp_path) == jobs[1:]
     assert plan.distinct([*jobs, jobs[0]]) == jobs
+
+
+def test_two_cells_that_are_one_run_both_have_it(tmp_path):
+    """Without privacy a budget changes nothing; the table has the number in both places."""
+    own = recipe.Recipe(
+        "paper/table1",
+        {
+            "title": "t",
+            "base": "clients=2",
+            "axes": {"epsilon": {"1": "dp=none", "2": "dp=none"}, "method": {"a": "", "b": "rounds=2"}},
+            "table": {"rows": ["method"], "columns": ["epsilon"]},
+        },
+    )
+    jobs = plan.jobs_of([own], "full", 1)
+    assert len(jobs) == 4 and len(plan.distinct(jobs)) == 2
+    for job in plan.distinct(jobs):
+        rows.add(own, job.cell, 0, "full", job.hash, rows.of_summary({}, []), tmp_path)
+    assert plan.collect(jobs, tmp_path / "runs", tmp_path) == []
+    assert len(rows.read(own, tmp_path)) == 4
+    assert plan.collect(jobs, tmp_path / "runs", tmp_path) == [] and len(rows.read(own, tmp_path)) == 4

@@ -54,7 +54,9 @@ def draw(comparison: Comparison) -> Figure | None:
     for first in grid[:, 0]:
         first.set_ylabel(name.replace("_", " "), fontsize=8)
     figure.suptitle(f"{comparison.recipe.name}: {comparison.recipe.title}", fontsize=10)
-    handles = dict(zip(*reversed(grid[0, 0].get_legend_handles_labels()), strict=True))
+    handles: dict[str, Any] = {}
+    for one in grid.flat:
+        handles |= dict(zip(*reversed(one.get_legend_handles_labels()), strict=True))
     figure.legend(
         handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=8, frameon=False
     )

@@ -79,10 +79,13 @@ def _chosen(options: tuple[str, ...]) -> DictConfig:
 def collect(jobs: Sequence[Job], runs: Path, folder: Path) -> list[Job]:
     """Put every finished run into its recipe's file; the jobs that are left."""
     known = rows.known(folder)
-    own = {recipe: {row.hash for row in rows.read(recipe, folder)} for recipe in {job.recipe for job in jobs}}
+    own = {
+        recipe: {(row.hash, *row.cell.values()) for row in rows.read(recipe, folder)}
+        for recipe in {job.recipe for job in jobs}
+    }
     left = []
     for job in jobs:
-        if job.hash in own[job.recipe]:
+        if (job.hash, *job.cell.facts.values()) in own[job.recipe]:
             continue
         line = known.get(job.hash)
         if line is None and (summary := rows.summary_of(runs, job.hash)):

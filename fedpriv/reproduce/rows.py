@@ -103,16 +103,15 @@ def add(
     line: Mapping[str, str],
     folder: Path = FOLDER,
 ) -> None:
-    """Put one run into the recipe's file, which stays sorted by cell and seed; a run is there once."""
+    """Put one run into the recipe's file, sorted by cell and seed, once for each cell that is this run."""
     path = path_of(recipe, folder)
     columns = ["hash", "seed", "scale", *recipe.axes, *MEASURED, CURVE, *ABOUT]
+    own = {"hash": key, "seed": str(seed), "scale": scale, **cell.facts}
     rows: list[dict[str, str]] = []
     if path.exists():
         with open(path, newline="") as file:
-            rows = [
-                {c: row.get(c) or "" for c in columns} for row in csv.DictReader(file) if row["hash"] != key
-            ]
-    own = {"hash": key, "seed": str(seed), "scale": scale, **cell.facts}
+            rows = [{c: row.get(c) or "" for c in columns} for row in csv.DictReader(file)]
+    rows = [row for row in rows if any(row[c] != own[c] for c in ("hash", *recipe.axes))]
     rows.append({c: own.get(c, line.get(c, "")) for c in columns})
     places = [list(values) for values in recipe.axes.values()]
 
