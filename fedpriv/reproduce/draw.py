@@ -21,8 +21,8 @@ def draw(comparison: Comparison) -> Figure | None:
     wanted = comparison.recipe.figure
     if not wanted or not comparison.cells:
         return None
-    axes = list(comparison.recipe.axes)
-    panels = list(dict.fromkeys(_part(comparison, key, wanted.get("panel", ())) for key in comparison.cells))
+    apart = wanted.get("panel", ())
+    panels = list(dict.fromkeys(_part(comparison, key, apart) for key in comparison.cells))
     columns = min(_WIDE, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(4.2 * columns, 3.3 * rows + 0.5), layout="constrained", dpi=150)
@@ -33,18 +33,17 @@ def draw(comparison: Comparison) -> Figure | None:
     lines = list(dict.fromkeys(_part(comparison, key, by) for key in every))
     name = wanted.get("y") or comparison.recipe.values.get("accuracy", "accuracy_global_last")
     for panel, one in zip(panels, grid.flat, strict=False):
-        inside = [k for k in comparison.cells if _part(comparison, k, wanted.get("panel", ())) == panel]
+        inside = [k for k in comparison.cells if _part(comparison, k, apart) == panel]
         for number, line in enumerate(lines):
             own = [k for k in inside if _part(comparison, k, by) == line]
-            points = _over_rounds(comparison, own) if wanted["x"] == "round" else None
-            if points is None:
-                points = _over_axis(comparison, own, axes.index(wanted["x"]), name)
+            if wanted["x"] == "round":
+                points = _over_rounds(comparison, own)
+            else:
+                points = _over_axis(comparison, own, wanted["x"], name)
             if points:
                 _line(one, points, number, ", ".join(line))
         _quoted(one, comparison, inside, name)
-        one.set_title(
-            ", ".join(f"{a} {v}" for a, v in zip(wanted.get("panel", ()), panel, strict=True)), fontsize=9
-        )
+        one.set_title(", ".join(f"{a} {v}" for a, v in zip(apart, panel, strict=True)), fontsize=9)
         one.set_xlabel(str(wanted["x"]).replace("_", " "), fontsize=8)
         one.grid(alpha=0.25, linewidth=0.6)
         one.spines[["top", "right"]].set_visible(False)
@@ -68,8 +67,9 @@ def _part(comparison: Comparison, key: Key, names: Any) -> Key:
     return tuple(key[axes.index(n)] for n in names)
 
 
-def _over_axis(comparison: Comparison, keys: list[Key], place: int, name: str) -> list[tuple[Any, Mean]]:
+def _over_axis(comparison: Comparison, keys: list[Key], axis: str, name: str) -> list[tuple[Any, Mean]]:
     """A point for each value of the axis: numbers in order, words as they come."""
+    place = list(comparison.recipe.axes).index(axis)
     found = [(key[place], comparison.value(key, name)) for key in keys]
     points = [(x, mean) for x, mean in found if mean is not None]
     try:
