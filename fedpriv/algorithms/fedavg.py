@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpriv.aggregators.base import Aggregator
+from fedpriv.engine.work import Rows
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
@@ -53,7 +54,7 @@ class FedAvg:
         """The learning rate of what stays at home, given its own option; None: as the shared weights."""
         return own
 
-    def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, slice], Tensor] | None:
+    def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, Rows], Tensor] | None:
         """A term added to the shared gradient at each local step: (weights [c, D], rows) -> [c, D]."""
         return None
 

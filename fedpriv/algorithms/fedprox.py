@@ -8,6 +8,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from fedpriv.algorithms.fedavg import FedAvg
+from fedpriv.engine.work import Rows
 from fedpriv.errors import UserError
 from fedpriv.setting import Round
 from fedpriv.store import ClientStore
@@ -20,7 +21,7 @@ class FedProx(FedAvg):
             raise UserError(f"algorithm.mu={mu:g}: must not be negative")
         self.mu = mu
 
-    def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, slice], Tensor] | None:
+    def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, Rows], Tensor] | None:
         if not self.mu:
             return None  # FedAvg, to the last bit
         return lambda weights, _: self.mu * (weights - round_.start)

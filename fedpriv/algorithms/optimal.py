@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedpriv.algorithms.fedavg import FedAvg
+from fedpriv.engine.work import Rows
 from fedpriv.errors import UserError
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
@@ -46,5 +47,5 @@ class Optimal(FedAvg):
         first = self.alpha**-0.75  # t0
         return [1 / (self.alpha * (first + before + step)) for step in range(steps)]
 
-    def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, slice], Tensor]:
+    def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, Rows], Tensor]:
         return lambda weights, _: self._penalty.to(weights.dtype) * weights

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.algorithms.steps import accumulated
+from fedpriv.engine.work import Rows
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.setting import Round, Setting
@@ -65,7 +66,7 @@ class Scaffold(FedAvg):
     def before(self, round_: Round, store: ClientStore, gradients: Callable[[], Tensor]) -> None:
         self._gradients = gradients() if self.option == "I" else None
 
-    def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, slice], Tensor] | None:
+    def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, Rows], Tensor] | None:
         term = self._control - store["control"][round_.clients]  # [C, D]
         if not bool(term.any()):
             return None  # FedAvg, to the last bit

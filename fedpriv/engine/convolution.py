@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedpriv.engine.rules import Matrix, rule
+from fedpriv.engine.rules import Matrix, product, rule
 
 
 class _Convolve(torch.autograd.Function):
@@ -21,10 +21,7 @@ class _Convolve(torch.autograd.Function):
         clients = kernel.shape[0]
         columns, height, width = _columns(x, geometry)  # [C*B, L, K]
         flat = columns.reshape(clients, -1, columns.shape[-1])
-        if bias is None:
-            out = torch.bmm(flat, kernel.transpose(1, 2))
-        else:
-            out = torch.baddbmm(bias[:, None, :], flat, kernel.transpose(1, 2))  # [C, B*L, O]
+        out = product(flat, kernel, bias)  # [C, B*L, O]
         ctx.save_for_backward(kernel)
         ctx.geometry, ctx.shape, ctx.grid = geometry, x.shape, (height, width)
         ctx.mark_non_differentiable(columns)

@@ -16,15 +16,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedpriv.engine.chunk import Chunk
 from fedpriv.engine.dropout import step_seeds
 from fedpriv.engine.fold import Fold
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.tape import Batch, Cost, StackedNet, stack
-from fedpriv.engine.work import Samples, Trained, Work
+from fedpriv.engine.work import Rows, Samples, Trained, Work
 
 _CACHE = 24 << 20  # bytes of weights a chunk may hold on a CPU
 _LIGHT = 16 << 20  # multiplications a step of all clients below which threads cost more than they bring
-_ACTIVATIONS = 1 << 30  # bytes of activations all workers together may hold
+_TOUCH = 16  # multiplications that take as long as fetching and passing on one number
+_ACTIVATIONS = 96 << 20  # bytes of activations a chunk may hold; with more, each step asks for new pages
 _EVALUATION = 64 << 20  # bytes of activations a worker may hold when only predicting
 _TOGETHER = 32  # clients that share one product of the first layer when predicting
 
@@ -78,17 +80,24 @@ class FastEngine:
             for job in jobs:
                 self._pool.submit(one, job).result()
 
-    def _chunks(self, work: Work, data: Samples, light: bool) -> list[tuple[int, int]]:
-        """Ranges of clients: weights in cache, activations within bounds, work for every worker."""
+    def _chunks(self, work: Work, data: Samples, light: bool) -> list[Rows]:
+        """Groups of clients: weights in cache, activations within bounds, work for every worker."""
         clients, width = len(work.clients), work.plan.index.shape[2]
-        limit = _CACHE if self.device.type == "cpu" else 1 << 30
-        by_weights = limit // (4 * self.layout.total)
-        by_activations = _ACTIVATIONS // (self.workers * 4 * max(1, width * self._cost_of(work, data).floats))
+        on_cpu = self.device.type == "cpu"
+        by_weights = (_CACHE if on_cpu else 1 << 30) // (4 * self.layout.total)
+        floats = max(1, width * self._cost_of(work, data).floats)
+        by_activations = (_ACTIVATIONS if on_cpu else 1 << 30) // (4 * floats)
         fair = clients if light else -(-clients // self.workers)
         chunk = max(1, min(by_weights, by_activations, fair))
         group = work.noise.shape.rows_per_tile if work.private and work.noise else 1
         chunk = -(-chunk // group) * group  # noise tiles are not cut
-        return [(first, min(first + chunk, clients)) for first in range(0, clients, chunk)]
+        steps = work.plan.active.sum(1)
+        if work.private or bool((steps == steps[0]).all()):
+            return [slice(first, min(first + chunk, clients)) for first in range(0, clients, chunk)]
+        # Who takes most steps comes first, so that the others can leave when they are done; dealt out in
+        # turn, every group has its share of them. Private noise is drawn by place: there nobody moves.
+        order, groups = steps.argsort(descending=True, stable=True), -(-clients // chunk)
+        return [order[group::groups] for group in range(groups)]
 
     def _cost_of(self, work: Work, data: Samples) -> Cost:
         """What one sample costs, seen once on one sample of one client."""
@@ -110,20 +119,23 @@ class FastEngine:
 
     def train(self, work: Work, data: Samples) -> Trained:
         loss = torch.zeros(len(work.clients), device=self.device)
-        per_step = self._cost_of(work, data).products * work.plan.index.shape[2] * len(work.clients)
+        cost = self._cost_of(work, data)
+        per_step = (cost.products + _TOUCH * cost.floats) * work.plan.index.shape[2] * len(work.clients)
         light = per_step < _LIGHT or self.workers == 1
         self._each(
-            self._chunks(work, data, light),
-            lambda net, a, b: self._train_chunk(net, work, data, a, b, loss, ahead=light),
+            [(rows,) for rows in self._chunks(work, data, light)],
+            lambda net, rows: self._train_chunk(net, work, data, rows, loss, ahead=light),
             together=not light,
         )
         return Trained(loss)
 
-    def _noise(self, work: Work, rows: Tensor, first: int, steps: int, ahead: bool) -> AddNoise:
+    def _noise(self, work: Work, rows: Tensor, chosen: Rows, steps: int, ahead: bool) -> AddNoise:
         """How a step's noise is added: tile by tile, or from a draw an idle worker made one step ahead."""
         noise = work.noise
         if noise is None or not work.private:
             return lambda target, scale, step: None
+        assert isinstance(chosen, slice)
+        first = chosen.start
         if not ahead or self.workers == 1:
             return lambda target, scale, step: noise.add_(target, scale, first, work.round, step)
         draw = partial(noise.draw, len(rows), first, work.round, like=rows)
@@ -138,43 +150,37 @@ class FastEngine:
 
     @torch.no_grad()
     def _train_chunk(
-        self, net: StackedNet, work: Work, data: Samples, first: int, stop: int, loss: Tensor, ahead: bool
+        self, net: StackedNet, work: Work, data: Samples, chosen: Rows, loss: Tensor, ahead: bool
     ) -> None:
-        plan, here = work.plan.rows(first, stop), slice(first, stop)
-        # .data: chunks of one buffer change in different threads, so each needs a version counter of its own.
-        rows = work.rows.data[first:stop]
-        weights, buffers = self.layout.views(rows), self.buffers.views(work.buffers.data[first:stop])
-        owned = data.owned[work.clients[first:stop].to(self.device)]  # [c, widest]
-        counts = plan.taken.T.tolist()  # [T][c]
-        who = work.clients[first:stop].tolist()
-        sizes, active = plan.size.to(self.device), plan.active.to(self.device, rows.dtype)
-        samples = owned.gather(1, plan.index.to(self.device).flatten(1)).view(plan.index.shape)  # [c, T, B]
-        places = torch.arange(plan.index.shape[2], device=self.device)
-        masks = (places < plan.taken.to(self.device)[:, :, None]).to(rows.dtype)  # [c, T, B]
-        owns = masks if plan.shared is None else (places < sizes[:, :, None]).to(rows.dtype)
-        shared = None if plan.shared is None else plan.shared.to(self.device)
-        total = torch.zeros(len(rows), device=self.device, dtype=rows.dtype)
-        velocity = torch.zeros_like(rows) if work.momentum else None
+        plan = work.plan.rows(chosen)
+        counts, staying = plan.taken.T.tolist(), plan.active.sum(0).tolist()  # [T][C], [T]
+        chunk = everyone = Chunk.of(work, data, chosen)
+        weights, buffers = self.layout.views(chunk.rows), self.buffers.views(chunk.statistics)
+        total = chunk.rows.new_zeros(len(chunk.rows))
         steps = int(plan.active.any(0).sum())  # a client's idle steps come last
-        add_noise = self._noise(work, rows, first, steps, ahead)
+        add_noise = self._noise(work, chunk.rows, chosen, steps, ahead)
         for step in range(steps):
-            width, tape = max(counts[step]), None
-            if width:
-                batch, mask, own = (t[:, step, :width] for t in (samples, masks, owns))  # [c, B]
-                x, y = data.take(batch)
+            if isinstance(chosen, Tensor) and staying[step] < len(chunk.rows):
+                chunk = chunk.first(staying[step])
+                weights, buffers = self.layout.views(chunk.rows), self.buffers.views(chunk.statistics)
+            rows, sizes, shared = chunk.rows, chunk.sizes, chunk.shared
+            count, tape = counts[step][: len(rows)], None
+            if width := max(count):
+                mask, own = chunk.masks[:, step, :width], chunk.owns[:, step, :width]  # [C, B]
+                x, y = data.take(chunk.samples[:, step, :width])
                 for dropout in net.dropouts:
-                    dropout.seeds = step_seeds(work.dropout_seed, who, step)
-                seen = sizes.sum(1) if work.measured is not None else sizes[:, step]  # [c]
+                    dropout.seeds = step_seeds(work.dropout_seed, chunk.who, step)
+                seen = sizes.sum(1) if chunk.measured is not None else sizes[:, step]  # [C]
                 factor = own / seen.clamp(min=1)[:, None]
                 weight = None
                 if shared is not None and not work.private:
-                    others = shared.sum(1) if work.measured is not None else shared[:, step]
+                    others = shared.sum(1) if chunk.measured is not None else shared[:, step]
                     weight, factor = factor + (mask - own) / others.clamp(min=1)[:, None], mask
                 with torch.enable_grad():
-                    tape = net.tape(weights, buffers, Batch(x, y, mask, counts[step], weight))
-                total += (tape.losses * own).sum(1)
-                if work.measured is not None:
-                    tape.add(self.layout.views(work.measured.data[first:stop]), factor, 1.0)
+                    tape = net.tape(weights, buffers, Batch(x, y, mask, count, weight))
+                total[: len(rows)] += (tape.losses * own).sum(1)
+                if chunk.measured is not None:
+                    tape.add(self.layout.views(chunk.measured), factor, 1.0)
                     continue
                 if work.private:
                     clip = work.private.clip_norm
@@ -193,43 +199,34 @@ class FastEngine:
                 if tape is not None:
                     tape.add(weights, factor, -lr)
                 if work.private:
-                    scale = -lr / work.private.lot * work.private.noise_std[here] * active[:, step]
-                    add_noise(rows, scale, step)
+                    scale = -lr / work.private.lot * work.private.noise_std[chunk.here]
+                    add_noise(rows, scale * chunk.active[:, step], step)
             else:
                 gradient = torch.zeros_like(rows)
                 if tape is not None:
                     tape.add(self.layout.views(gradient), factor, 1.0)
                 if work.private:
-                    add_noise(gradient, work.private.noise_std[here] / work.private.lot, step)
-                self._general_step(work, rows, gradient, velocity, active[:, step, None], lr, here)
+                    add_noise(gradient, work.private.noise_std[chunk.here] / work.private.lot, step)
+                self._general_step(work, chunk, gradient, step)
             if work.after_step:
-                work.after_step(rows[:, : self.layout.shared], here)
-        every = sizes.sum(1)
+                work.after_step(rows[:, : self.layout.shared], chunk.here)
+        everyone.write(work)
+        every = everyone.sizes.sum(1)
         mean = (total / every.clamp(min=1)).nan_to_num(nan=torch.inf)
-        loss[first:stop] = torch.where(every > 0, mean, torch.nan)
+        loss[everyone.here] = torch.where(every > 0, mean, torch.nan).to(loss.dtype)
 
-    def _general_step(
-        self,
-        work: Work,
-        rows: Tensor,
-        gradient: Tensor,
-        velocity: Tensor | None,
-        active: Tensor,
-        lr: float,
-        here: slice,
-    ) -> None:
+    def _general_step(self, work: Work, chunk: Chunk, gradient: Tensor, step: int) -> None:
         """Momentum, weight decay, an algorithm's correction, and a learning rate of its own at home."""
-        shared = self.layout.shared
+        shared, rows, lr = self.layout.shared, chunk.rows, work.lr[step]
         if work.weight_decay:
             gradient.add_(rows, alpha=work.weight_decay)
         if work.correction:
-            gradient[:, :shared] += work.correction(rows[:, :shared], here)
-        if velocity is not None:
-            velocity.mul_(work.momentum).add_(gradient)
-            gradient = velocity
-        step = gradient * active
-        rows[:, :shared].sub_(step[:, :shared], alpha=lr)
-        rows[:, shared:].sub_(step[:, shared:], alpha=lr if work.home_lr is None else work.home_lr)
+            gradient[:, :shared] += work.correction(rows[:, :shared], chunk.here)
+        if chunk.velocity is not None:
+            gradient = chunk.velocity.mul_(work.momentum).add_(gradient)
+        change = gradient * chunk.active[:, step, None]
+        rows[:, :shared].sub_(change[:, :shared], alpha=lr)
+        rows[:, shared:].sub_(change[:, shared:], alpha=lr if work.home_lr is None else work.home_lr)
 
     @torch.no_grad()
     def predict(

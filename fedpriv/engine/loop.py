@@ -48,7 +48,7 @@ class LoopEngine:
     def _client(self, work: Work, data: Samples, position: int) -> float:
         row, own = work.rows[position], data.owned[work.clients[position]]
         network = self._load(row, work.buffers[position])
-        plan = work.plan.rows(position, position + 1)
+        plan = work.plan.rows(slice(position, position + 1))
         all_own, all_shared = int(plan.size.sum()), int((plan.taken - plan.size).sum())
         velocity = torch.zeros_like(row)
         shared, here = self.layout.shared, slice(position, position + 1)

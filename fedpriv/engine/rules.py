@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 LARGE = 1 << 16  # weights of a matrix from which on a temporary copy of its gradient costs more than calls
+FEW = 32  # outputs up to which a CPU multiplies up to three times as fast with the samples in columns
 RULES: dict[type[nn.Module], type["Stacked"]] = {}
 S = TypeVar("S", bound=type["Stacked"])
 
@@ -88,6 +89,16 @@ def _gram_or_direct(a: Tensor, g: Tensor) -> Tensor:
     return squares.clamp(min=0)
 
 
+def product(a: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Each client's own matrix on its own rows: a [C, N, I], weight [C, O, I], bias [C, O] -> [C, N, O]."""
+    if a.is_cpu and weight.shape[1] <= FEW:
+        a = a.transpose(1, 2)
+        out = torch.bmm(weight, a) if bias is None else torch.baddbmm(bias[:, :, None], weight, a)
+        return out.transpose(1, 2).contiguous()
+    weight = weight.transpose(1, 2)
+    return torch.bmm(a, weight) if bias is None else torch.baddbmm(bias[:, None, :], a, weight)
+
+
 class Matrix(Stacked):
     """Shared by every layer whose weight acts as a matrix on (possibly many) positions of a sample."""
 
@@ -145,10 +156,8 @@ class StackedLinear(Matrix):
         flat = x.reshape(len(weight), -1, x.shape[-1])  # [C, B*T, I]
         if x.is_cpu and weight[0].numel() > LARGE and self.sizes is not None and not x.requires_grad:
             out = self._ragged(flat, weight, flat.shape[1] // self.mask.shape[1])  # type: ignore[union-attr]
-        elif "bias" in self.names:
-            out = torch.baddbmm(self.bound["bias"][:, None, :], flat, weight.transpose(1, 2))
         else:
-            out = torch.bmm(flat, weight.transpose(1, 2))
+            out = product(flat, weight, self.bound.get("bias"))
         saved = x.detach().reshape(x.shape[0], -1, x.shape[-1])  # [C*B, T, I]
         return self.record(saved, out.view(*x.shape[:-1], weight.shape[1]))
 

@@ -79,6 +79,23 @@ def _convert(module: nn.Module, done: dict[nn.Module, nn.Module]) -> nn.Module:
     return module
 
 
+@torch.no_grad()
+def cross_entropy(outputs: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Each sample's loss [N], and the gradient of the weighted sum of losses by the outputs [N, K].
+
+    Classes come first in between: exponentials and sums run along N samples, not along ten numbers.
+    """
+    z = outputs.T.clone(memory_format=torch.contiguous_format)  # [K, N]
+    z -= z.amax(0)
+    chosen = z.gather(0, y[None])
+    z.exp_()
+    total = z.sum(0)
+    losses = total.log() - chosen[0]
+    z *= weight / total
+    z.scatter_(0, y[None], z.gather(0, y[None]) - weight)
+    return losses, z.T
+
+
 class GhostNet:
     """Client-batched layers with ghost norms: one backward pass, for the layers' outputs only."""
 
@@ -116,21 +133,22 @@ class GhostNet:
         x, y, mask, sizes, weight = batch
         self.bind(weights, buffers, mask, sizes)
         outputs = self.network(x.flatten(0, 1))
-        losses = F.cross_entropy(outputs, y.flatten(), reduction="none").view(y.shape)
+        weight = mask if weight is None else weight
+        losses, slope = cross_entropy(outputs.detach(), y.flatten(), weight.flatten())
         points = [z for layer in self.layers.values() for _, z in layer.calls]
         if any(z._version != v for layer in self.layers.values() for z, v in layer.versions):
             raise UserError(
                 "model: a layer's output is changed in place (such as F.relu(..., inplace=True)), which "
                 "hides its gradient; write it without inplace"
             )
-        grads = list(torch.autograd.grad((losses * (mask if weight is None else weight)).sum(), points))
+        grads = list(torch.autograd.grad(outputs, points, slope))
         prepared: dict[str, Any] = {}
         with torch.no_grad():
             for name, layer in self.layers.items():
                 own, grads = grads[: len(layer.calls)], grads[len(layer.calls) :]
                 prepared[name] = layer.prepare(own)
                 layer.calls, layer.versions = [], []
-        return GhostTape(self.layers, prepared, losses.detach())
+        return GhostTape(self.layers, prepared, losses.view(y.shape))
 
 
 class GhostTape:

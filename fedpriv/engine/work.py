@@ -11,6 +11,7 @@ from fedpriv.datasets.base import Data
 from fedpriv.engine.batches import Plan
 from fedpriv.engine.noise import NoiseSource
 
+Rows = slice | Tensor  # some of the participants: neighbours, or their positions
 _READY = 512 << 20  # bytes up to which inputs are kept as numbers, so that no step converts pixels again
 
 
@@ -90,8 +91,8 @@ class Work:
     weight_decay: float = 0.0
     private: Private | None = None
     noise: NoiseSource | None = None
-    correction: Callable[[Tensor, slice], Tensor] | None = None  # added to the shared gradient, [c, D]
-    after_step: Callable[[Tensor, slice], None] | None = None  # may change the shared weights in place
+    correction: Callable[[Tensor, Rows], Tensor] | None = None  # added to the shared gradient, [c, D]
+    after_step: Callable[[Tensor, Rows], None] | None = None  # may change the shared weights in place
     measured: Tensor | None = None  # [C, P]: no training; gradients of all the plan's samples are added here
 
     @property

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.engine import batches
-from fedpriv.engine.work import Private
+from fedpriv.engine.work import Private, Rows
 from fedpriv.privacy.events import Unprotected
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.setting import Round, Setting
@@ -73,7 +73,7 @@ class Mechanism:
         """DP-SGD inside local training, or None."""
         return None
 
-    def after_step(self, start: Tensor) -> Callable[[Tensor, slice], None] | None:
+    def after_step(self, start: Tensor) -> Callable[[Tensor, Rows], None] | None:
         """What to do to the shared weights after every local step, given their start [C, D], or None."""
         return None
 

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpriv.engine.work import Rows
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, ClientLevel, clip
 from fedpriv.privacy.calibrate import noise_multiplier
@@ -118,11 +119,11 @@ class CDP(ClientLevel):
         self.z_update = (z**-2 - (2 * bit) ** -2) ** -0.5
         return bit
 
-    def after_step(self, start: Tensor) -> Callable[[Tensor, slice], None] | None:
+    def after_step(self, start: Tensor) -> Callable[[Tensor, Rows], None] | None:
         if self.clip == "round":
             return None
 
-        def pull_back(shared: Tensor, rows: slice) -> None:
+        def pull_back(shared: Tensor, rows: Rows) -> None:
             moved = shared - start[rows]
             norms = moved.norm(dim=1, keepdim=True).clamp(min=self.threshold)
             shared.copy_(start[rows] + moved * (self.threshold / norms))
