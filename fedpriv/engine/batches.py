@@ -98,18 +98,17 @@ def shuffled(samples: Tensor, batch_size: int, steps: Tensor, generator: torch.G
     index = torch.zeros(clients, horizon, width, dtype=torch.int64)
     size = torch.zeros(clients, horizon, dtype=torch.int64)
     widest = int(per_epoch.max()) * batch_size
+    batch = torch.arange(int(per_epoch.max()))
+    count = (samples[:, None] - batch * batch_size).clamp(0, batch_size)  # [C, batches]
     done = torch.zeros(clients, dtype=torch.int64)  # steps filled so far
-    rows = torch.arange(clients)
     while bool((done < steps).any()):
         keys = torch.rand(clients, widest, generator=generator, dtype=torch.float32)
         keys.masked_fill_(torch.arange(widest)[None, :] >= samples[:, None], 2.0)
         order = _order(keys).view(clients, -1, batch_size)  # [C, batches, B]
-        for batch in range(order.shape[1]):
-            where = rows[(batch < per_epoch) & (done < steps)]
-            count = (samples[where] - batch * batch_size).clamp(max=batch_size)
-            chosen = order[where, batch, :width]
-            chosen = chosen.masked_fill(torch.arange(width)[None, :] >= count[:, None], 0)
-            index[where, done[where]] = chosen
-            size[where, done[where]] = count
-            done[where] += 1
+        order.masked_fill_(torch.arange(batch_size) >= count[:, :, None], 0)
+        new = (batch < per_epoch[:, None]) & (done[:, None] + batch < steps[:, None])  # [C, batches]
+        who, which = new.nonzero().T
+        index[who, done[who] + which] = order[who, which, :width]
+        size[who, done[who] + which] = count[who, which]
+        done += new.sum(1)
     return Plan(index, size, active)

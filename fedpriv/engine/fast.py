@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,6 @@ from fedpriv.engine.work import Rows, Samples, Trained, Work
 
 _CACHE = 24 << 20  # bytes of weights a chunk may hold on a CPU
 _LIGHT = 16 << 20  # multiplications a step of all clients below which threads cost more than they bring
-_TOUCH = 16  # multiplications that take as long as fetching and passing on one number
 _ACTIVATIONS = 96 << 20  # bytes of activations a chunk may hold; with more, each step asks for new pages
 _EVALUATION = 64 << 20  # bytes of activations a worker may hold when only predicting
 _TOGETHER = 32  # clients that share one product of the first layer when predicting
@@ -36,7 +35,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-AddNoise = Callable[[Tensor, Tensor, int], None]  # (target, scale of each row, step)
+T = TypeVar("T")
+AddNoise = Callable[[Tensor, Tensor, int], object]  # (target, scale of each row, step)
 
 
 class FastEngine:
@@ -120,7 +120,7 @@ class FastEngine:
     def train(self, work: Work, data: Samples) -> Trained:
         loss = torch.zeros(len(work.clients), device=self.device)
         cost = self._cost_of(work, data)
-        per_step = (cost.products + _TOUCH * cost.floats) * work.plan.index.shape[2] * len(work.clients)
+        per_step = cost.products * work.plan.index.shape[2] * len(work.clients)
         light = per_step < _LIGHT or self.workers == 1
         self._each(
             [(rows,) for rows in self._chunks(work, data, light)],
@@ -129,8 +129,21 @@ class FastEngine:
         )
         return Trained(loss)
 
+    def _ahead(self, make: Callable[[int], T], steps: int, ahead: bool) -> Callable[[int], T]:
+        """What `make` gives for each step in turn; with a worker idle, made one step ahead."""
+        if not ahead or self.workers == 1:
+            return make
+        waiting = {0: self._pool.submit(make, 0)}
+
+        def get(step: int) -> T:
+            if step + 1 < steps:
+                waiting[step + 1] = self._pool.submit(make, step + 1)
+            return waiting.pop(step).result()
+
+        return get
+
     def _noise(self, work: Work, rows: Tensor, chosen: Rows, steps: int, ahead: bool) -> AddNoise:
-        """How a step's noise is added: tile by tile, or from a draw an idle worker made one step ahead."""
+        """How a step's noise is added: tile by tile, or from a draw made one step ahead."""
         noise = work.noise
         if noise is None or not work.private:
             return lambda target, scale, step: None
@@ -138,15 +151,8 @@ class FastEngine:
         first = chosen.start
         if not ahead or self.workers == 1:
             return lambda target, scale, step: noise.add_(target, scale, first, work.round, step)
-        draw = partial(noise.draw, len(rows), first, work.round, like=rows)
-        waiting = {0: self._pool.submit(draw, 0)}
-
-        def add(target: Tensor, scale: Tensor, step: int) -> None:
-            if step + 1 < steps:
-                waiting[step + 1] = self._pool.submit(draw, step + 1)
-            target.addcmul_(waiting.pop(step).result(), scale[:, None].to(target.dtype))
-
-        return add
+        draw = self._ahead(partial(noise.draw, len(rows), first, work.round, like=rows), steps, ahead)
+        return lambda target, scale, step: target.addcmul_(draw(step), scale[:, None].to(target.dtype))
 
     @torch.no_grad()
     def _train_chunk(
@@ -159,15 +165,21 @@ class FastEngine:
         total = chunk.rows.new_zeros(len(chunk.rows))
         steps = int(plan.active.any(0).sum())  # a client's idle steps come last
         add_noise = self._noise(work, chunk.rows, chosen, steps, ahead)
+
+        def fetch(step: int) -> tuple[Tensor, Tensor]:
+            left = staying[step] if isinstance(chosen, Tensor) else len(everyone.rows)
+            return data.take(everyone.samples[:left, step, : max(counts[step])])
+
+        take = self._ahead(fetch, steps, ahead)
         for step in range(steps):
             if isinstance(chosen, Tensor) and staying[step] < len(chunk.rows):
                 chunk = chunk.first(staying[step])
                 weights, buffers = self.layout.views(chunk.rows), self.buffers.views(chunk.statistics)
             rows, sizes, shared = chunk.rows, chunk.sizes, chunk.shared
             count, tape = counts[step][: len(rows)], None
+            x, y = take(step)
             if width := max(count):
                 mask, own = chunk.masks[:, step, :width], chunk.owns[:, step, :width]  # [C, B]
-                x, y = data.take(chunk.samples[:, step, :width])
                 for dropout in net.dropouts:
                     dropout.seeds = step_seeds(work.dropout_seed, chunk.who, step)
                 seen = sizes.sum(1) if chunk.measured is not None else sizes[:, step]  # [C]
