@@ -89,6 +89,9 @@ class FastEngine:
         by_activations = (_ACTIVATIONS if on_cpu else 1 << 30) // (4 * floats)
         fair = clients if light else -(-clients // self.workers)
         chunk = max(1, min(by_weights, by_activations, fair))
+        turns = -(-clients // (chunk * self.workers))
+        if turns > 1:  # as many chunks for every worker, all of one size
+            chunk = -(-clients // (turns * self.workers))
         group = work.noise.shape.rows_per_tile if work.private and work.noise else 1
         chunk = -(-chunk // group) * group  # noise tiles are not cut
         steps = work.plan.active.sum(1)
