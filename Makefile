@@ -9,7 +9,7 @@ JOBS ?= 1
 SEEDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long lint format bench study-heterogeneity study-ldpfl study-pldpfl clean
+.PHONY: help install demo test test-long lint format bench study-heterogeneity clean
 
 help:
 	@echo "make demo       install and run the built-in example (digits, 20 clients, LDP, epsilon 8)"
@@ -18,8 +18,6 @@ help:
 	@echo "make reproduce-privatefl-table9  a published table or figure, beside the printed numbers; also"
 	@echo "                reproduce-privatefl, reproduce-all; SCALE=full|cpu|smoke JOBS=2 SEEDS=3"
 	@echo "make study-heterogeneity  PrivateFL's Figures 1, 3, 6, 7, 8 and 10 on MNIST: about a day"
-	@echo "make study-ldpfl   LDP-FL's Table 1 and Figures 3 to 5 on MNIST and Fashion-MNIST: hours"
-	@echo "make study-pldpfl  PLDP-FL's Figures 2 to 7 with ten seeds: hours"
 	@echo "make bench      speed against Opacus, as ratios"
 	@echo "make lint       ruff and mypy;  make format  rewrites the code's layout"
 	@echo "make clean      remove the environment and caches (results in outputs/ stay)"
@@ -60,9 +58,6 @@ bench: $(VENV)/.installed
 
 study-heterogeneity: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/heterogeneity.sh
-
-study-ldpfl study-pldpfl: study-%: $(VENV)/.installed
-	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/$*.sh
 
 # reproduce-pfa-fig3 is the recipe pfa/fig3, reproduce-pfa all of that paper's: the first dash becomes a slash.
 reproduce-%: RECIPE = $(shell echo '$*' | sed 's,-,/,')

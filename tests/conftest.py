@@ -11,6 +11,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from fedpriv import cli, sweep, task
 from fedpriv.config import register
+from fedpriv.errors import UserError
 
 # A run of about a second: small model, few clients, few rounds.
 SMALL = ("model.sizes=[8]", "clients=4", "rounds=3", "batch_size=64", "threads=1")
@@ -55,3 +56,10 @@ def one_run(tmp_path: Path) -> Callable:
         return folder
 
     return find
+
+
+def refused(make: Callable[[], object]) -> None:
+    """A user's mistake: one line says what is wrong."""
+    with pytest.raises(UserError) as problem:
+        make()
+    assert "\n" not in str(problem.value)

@@ -15,7 +15,7 @@ from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.loop import LoopEngine
 from fedpriv.engine.noise import NoiseShape, NoiseSource
-from fedpriv.engine.tape import Batch, GhostNet, VmapNet, stack
+from fedpriv.engine.tape import Batch, GhostNet, VmapNet, cross_entropy, stack
 from fedpriv.engine.work import Private, Samples, Work
 from fedpriv.errors import UserError
 from fedpriv.models import alexnet, cnn, linear, lstm, mlp, resnet
@@ -284,14 +284,61 @@ def test_a_layer_without_a_rule_falls_back_to_vmap_and_still_equals_the_loop(mon
     torch.testing.assert_close(work.rows, expected)
 
 
+def test_a_client_that_is_done_costs_nothing(monkeypatch):
+    """Clients of 6, 12 and 9 samples take 2, 3 and 3 batches of 4: the last step is of two clients."""
+    network, layout, stats, rows, buffers, samples = make("mlp")
+    work, fetched = round_of(layout, rows, buffers, samples, private=False), []
+
+    class Watched(Samples):
+        def take(self, index):
+            fetched.append(tuple(index.shape))
+            return super().take(index)
+
+    FastEngine(network, layout, stats, threads=1).train(work, Watched(**vars(samples)))
+    assert work.plan.active.sum(1).tolist() == [2, 3, 3]
+    assert fetched[-3:] == [(3, 4), (3, 4), (2, 4)]
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_the_loss_and_its_slope_are_torchs(count):
+    torch.manual_seed(0)
+    outputs = (5 * torch.randn(count, CLASSES, dtype=torch.float64)).requires_grad_()
+    kept, y, weight = outputs.detach().clone(), torch.randint(CLASSES, (count,)), torch.rand(count).double()
+    losses, slope = cross_entropy(outputs.detach(), y, weight)
+    expected = F.cross_entropy(outputs, y, reduction="none")
+    torch.testing.assert_close(losses, expected.detach())
+    torch.testing.assert_close(slope, torch.autograd.grad((expected * weight).sum(), outputs)[0])
+    assert torch.equal(outputs.detach(), kept), "the network's outputs are not written to"
+
+
+def test_a_pass_is_a_permutation_cut_into_batches():
+    samples, steps = torch.tensor([5, 8, 1]), torch.tensor([5, 4, 1])  # one sample, one step
+    plan = batches.shuffled(samples, 3, steps, torch.Generator().manual_seed(0))
+    assert plan.active.sum(1).tolist() == steps.tolist()
+    assert plan.size.tolist() == [[3, 2, 3, 2, 3], [3, 3, 2, 3, 0], [1, 0, 0, 0, 0]]
+    for client, step, length in ((0, 0, 2), (0, 2, 2), (1, 0, 3), (2, 0, 1)):
+        rows = zip(
+            plan.index[client, step : step + length], plan.size[client, step : step + length], strict=True
+        )
+        seen = torch.cat([row[:size] for row, size in rows])
+        assert sorted(seen.tolist()) == list(range(int(samples[client])))
+    assert not plan.index[torch.arange(3) >= plan.size[:, :, None]].any()
+
+
+def test_equal_keys_keep_their_order():
+    keys = torch.rand(4, 1000, generator=torch.Generator().manual_seed(0)).mul(50).floor()
+    assert torch.equal(batches._order(keys), keys.argsort(dim=1, stable=True))
+
+
+@pytest.mark.parametrize("private", [True, False])
 @pytest.mark.parametrize("name", ["mlp", "cnn_cifar"])
-def test_chunks_and_threads_do_not_change_a_number(monkeypatch, name):
+def test_chunks_and_threads_do_not_change_a_number(monkeypatch, name, private):
     results = []
     for cache, threads in ((8 << 20, 1), (1, 1), (1, 3), (8 << 20, 3)):
         monkeypatch.setattr("fedpriv.engine.fast._CACHE", cache)
         monkeypatch.setattr("fedpriv.engine.fast._LIGHT", 0 if threads > 1 else 1 << 40)
         network, layout, stats, rows, buffers, samples = make(name)
-        work = round_of(layout, rows, buffers, samples)
+        work = round_of(layout, rows, buffers, samples, private)
         FastEngine(network, layout, stats, threads=threads).train(work, samples)
         results.append(work.rows)
     for other in results[1:]:
