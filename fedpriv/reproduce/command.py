@@ -176,8 +176,10 @@ class _Watch:
             task = bar.add_task("", total=total)
             while True:
                 ended = self.stop.wait(1.0)
-                still = collect(left, RUNS, self.folder)
+                there = rows.finished(RUNS)
+                still = [job for job in left if job.hash not in there]
                 if len(still) < len(left):
+                    collect(self.todo, RUNS, self.folder)
                     bar.update(task, completed=total - len(still))
                     if not self.console.is_terminal and time.monotonic() - last > 5:
                         self.console.print(f"{self.attempt}{total - len(still)} of {total} runs done")

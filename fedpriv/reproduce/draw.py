@@ -3,6 +3,7 @@
 `figure` of the recipe: {x: axis or "round", line: axis, panel: [axis, ...], y: a number of ours}.
 """
 
+import itertools
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -14,6 +15,9 @@ from fedpriv.figures.style import COLOURS, MARKERS, band
 from fedpriv.reproduce.compare import Comparison, Key
 
 _WIDE = 3  # panels side by side
+_NARROWEST = 6.0  # inches
+_FEW = 4  # budgets that are written out in a legend
+_LETTER = 0.085  # inches of a letter in the legend, generously
 
 
 def draw(comparison: Comparison) -> Figure | None:
@@ -25,13 +29,15 @@ def draw(comparison: Comparison) -> Figure | None:
     panels = list(dict.fromkeys(_part(comparison, key, apart) for key in comparison.cells))
     columns = min(_WIDE, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.2 * columns, 3.3 * rows + 0.5), layout="constrained", dpi=150)
+    wide = max(_NARROWEST, 4.2 * columns)
+    figure = Figure(figsize=(wide, 3.3 * rows + 0.5), layout="constrained", dpi=150)
     FigureCanvasAgg(figure)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     by = [wanted["line"]] if isinstance(wanted.get("line"), str) else wanted.get("line", [])
     every = comparison.keys()
     lines = list(dict.fromkeys(_part(comparison, key, by) for key in every))
     name = wanted.get("y") or comparison.recipe.values.get("accuracy", "accuracy_global_last")
+    label = "accuracy on the whole test set" if wanted["x"] == "round" else name.replace("_", " ")
     for panel, one in zip(panels, grid.flat, strict=False):
         inside = [k for k in comparison.cells if _part(comparison, k, apart) == panel]
         for number, line in enumerate(lines):
@@ -41,9 +47,9 @@ def draw(comparison: Comparison) -> Figure | None:
             else:
                 points = _over_axis(comparison, own, wanted["x"], name)
             if points:
-                _line(one, points, number, ", ".join(line))
+                _line(one, points, number, ", ".join(map(_short, line)))
         _quoted(one, comparison, inside, name)
-        one.set_title(", ".join(f"{a} {v}" for a, v in zip(apart, panel, strict=True)), fontsize=9)
+        one.set_title(", ".join(f"{a} {_short(v)}" for a, v in zip(apart, panel, strict=True)), fontsize=9)
         one.set_xlabel(str(wanted["x"]).replace("_", " "), fontsize=8)
         one.grid(alpha=0.25, linewidth=0.6)
         one.spines[["top", "right"]].set_visible(False)
@@ -51,15 +57,29 @@ def draw(comparison: Comparison) -> Figure | None:
     for empty in grid.flat[len(panels) :]:
         empty.set_visible(False)
     for first in grid[:, 0]:
-        first.set_ylabel(name.replace("_", " "), fontsize=8)
+        first.set_ylabel(label, fontsize=8)
     figure.suptitle(f"{comparison.recipe.name}: {comparison.recipe.title}", fontsize=10)
     handles: dict[str, Any] = {}
     for one in grid.flat:
         handles |= dict(zip(*reversed(one.get_legend_handles_labels()), strict=True))
+    longest = max(map(len, handles), default=1)
     figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=8, frameon=False
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=max(1, int(wide / (_LETTER * longest + 0.6))),
+        fontsize=8,
+        frameon=False,
     )
     return figure
+
+
+def _short(text: str) -> str:
+    """A long list of budgets by how often each stands in it: 5,5,5,15,15 is 3 of 5, 2 of 15."""
+    runs = [(value, len(list(group))) for value, group in itertools.groupby(text.split(","))]
+    if sum(count for _, count in runs) <= _FEW:
+        return text
+    return ", ".join(f"{count}×{value}" for value, count in runs)
 
 
 def _part(comparison: Comparison, key: Key, names: Any) -> Key:

@@ -78,7 +78,7 @@ def _chosen(options: tuple[str, ...]) -> DictConfig:
 
 def collect(jobs: Sequence[Job], runs: Path, folder: Path) -> list[Job]:
     """Put every finished run into its recipe's file; the jobs that are left."""
-    known = rows.known(folder)
+    known, finished = rows.known(folder), rows.finished(runs)
     own = {
         recipe: {(row.hash, *row.cell.values()) for row in rows.read(recipe, folder)}
         for recipe in {job.recipe for job in jobs}
@@ -88,8 +88,8 @@ def collect(jobs: Sequence[Job], runs: Path, folder: Path) -> list[Job]:
         if (job.hash, *job.cell.facts.values()) in own[job.recipe]:
             continue
         line = known.get(job.hash)
-        if line is None and (summary := rows.summary_of(runs, job.hash)):
-            line = rows.of_summary(summary, job.overrides)
+        if line is None and job.hash in finished:
+            line = rows.of_summary(rows.summary_of(finished[job.hash]), job.overrides)
         if line is None:
             left.append(job)
             continue

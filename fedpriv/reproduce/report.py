@@ -15,7 +15,7 @@ from fedpriv import __version__
 from fedpriv.errors import UserError
 from fedpriv.files import write_atomically
 from fedpriv.reproduce import recipe as recipes
-from fedpriv.reproduce import rows
+from fedpriv.reproduce import results, rows
 from fedpriv.reproduce.compare import Answer, Comparison, Key
 from fedpriv.reproduce.draw import draw
 from fedpriv.reproduce.reference import printed
@@ -26,14 +26,21 @@ REPORT = rows.FOLDER / "report.html"
 
 
 def main(arguments: Sequence[str]) -> int:
-    if {"-h", "--help"} & set(arguments) or any(not a.startswith("out=") for a in arguments):
-        print(f"usage: fedpriv report [out=FILE.html]      (default {REPORT})")
+    given = dict(argument.partition("=")[::2] for argument in arguments)
+    if given.keys() - {"out", "readme"}:
+        print(f"usage: fedpriv report [out=FILE.html] [readme=FILE.md]      (default out={REPORT})\n")
+        print("One page of everything in outputs/reproduced. `readme` writes a section of results into a")
+        print(f"file that has the lines {results.BEGIN} and {results.END}.")
         return 0 if {"-h", "--help"} & set(arguments) else 2
-    out = Path(arguments[-1].partition("=")[2]) if arguments else REPORT
-    text = render([Comparison(recipes.load(name)) for name in recipes.names()], rows.FOLDER)
+    out = Path(given.get("out") or REPORT)
+    comparisons = [Comparison(recipes.load(name)) for name in recipes.names()]
+    text = render(comparisons, rows.FOLDER)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, text.encode())
     print(f"written   {out}")
+    if "readme" in given:
+        results.write(comparisons, Path(given["readme"]))
+        print(f"written   {given['readme']}")
     return 0
 
 

@@ -131,20 +131,22 @@ def _csv(columns: list[str], rows: list[dict[str, str]]) -> str:
     return text.getvalue()
 
 
-def summary_of(runs: Path, key: str) -> dict[str, Any] | None:
-    """summary.json of the finished run with this hash, and its curve, wherever it is below `runs`."""
-    for folder in runs.glob(f"*-{key}"):
-        if (folder / "summary.json").exists():
-            summary = json.loads((folder / "summary.json").read_text())
-            with open(folder / "metrics.csv", newline="") as file:
-                rounds = list(csv.DictReader(file))
-            summary[CURVE] = " ".join(
-                f"{r['round']}:{float(r['accuracy_global']):.4g}" for r in rounds if r["accuracy_global"]
-            )
-            if "projected.Projected" in (folder / "config.yaml").read_text():
-                summary["uplink_bytes_projected"] = _projected(rounds[-1], 4 * summary["parameters"])
-            return summary
-    return None
+def finished(runs: Path) -> dict[str, Path]:
+    """The folders of finished runs by hash, with which their names end."""
+    return {path.parent.name.rpartition("-")[2]: path.parent for path in runs.glob("*/summary.json")}
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    """summary.json of a finished run, and its curve."""
+    summary = json.loads((folder / "summary.json").read_text())
+    with open(folder / "metrics.csv", newline="") as file:
+        rounds = list(csv.DictReader(file))
+    summary[CURVE] = " ".join(
+        f"{r['round']}:{float(r['accuracy_global']):.4g}" for r in rounds if r["accuracy_global"]
+    )
+    if "projected.Projected" in (folder / "config.yaml").read_text():
+        summary["uplink_bytes_projected"] = _projected(rounds[-1], 4 * summary["parameters"])
+    return summary
 
 
 def _projected(last: Mapping[str, str], whole: int) -> float | None:

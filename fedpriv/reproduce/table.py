@@ -16,9 +16,10 @@ from fedpriv.files import write_atomically
 from fedpriv.reproduce import recipe as recipes
 from fedpriv.reproduce import rows
 from fedpriv.reproduce.compare import Comparison, Key
+from fedpriv.reproduce.draw import draw
 from fedpriv.reproduce.rules import RULES
 
-TABLES = "tables"
+TABLES, FIGURES = "tables", "figures"
 _PLAIN = 180  # columns where there is no terminal to measure
 
 
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         )
     for comparison in shown:
         show(comparison, console)
-        for path in write(comparison, rows.FOLDER / TABLES):
+        for path in [*write(comparison, rows.FOLDER / TABLES), *picture(comparison, rows.FOLDER / FIGURES)]:
             console.print(f"written   {path}", soft_wrap=True)
     return 0
 
@@ -190,6 +191,19 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
         paths.append(folder / f"{recipe.paper}-{recipe.artifact}{suffix}")
         write_atomically(paths[-1], text.encode())
     return paths
+
+
+def picture(comparison: Comparison, folder: Path) -> list[Path]:
+    """The figure, where the paper has one."""
+    figure = draw(comparison)
+    if figure is None:
+        return []
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{comparison.recipe.paper}-{comparison.recipe.artifact}.png"
+    write_atomically(path, data.getvalue())
+    return [path]
 
 
 def _as_csv(comparison: Comparison) -> str:
