@@ -20,8 +20,7 @@ register()
 failure: BaseException | None = None  # of a single run: Hydra would wrap it in lines of its own
 
 
-@hydra.main(version_base="1.3", config_path="pkg://fedpriv.conf", config_name="config")
-def hydra_main(cfg: DictConfig) -> dict[str, Any] | None:
+def run(cfg: DictConfig) -> dict[str, Any] | None:
     """Run one experiment. In a sweep a failure is noted for the report instead of stopping the others."""
     global failure
     from fedpriv.session import execute  # loads torch and Opacus: not for --help or a typo
@@ -54,3 +53,7 @@ def hydra_main(cfg: DictConfig) -> dict[str, Any] | None:
     if sweeping:
         sweep.note(folder, cell, None, summary)
     return summary
+
+
+# Not as a decorator: a launcher finds `run` by its name elsewhere, and need not send all it refers to.
+hydra_main = hydra.main(version_base="1.3", config_path="pkg://fedpriv.conf", config_name="config")(run)

@@ -19,8 +19,7 @@ from fedpriv.explain import explain
 register()
 
 
-@hydra.main(version_base="1.3", config_path="pkg://fedpriv.conf", config_name="reproduce")
-def hydra_worker(told: DictConfig) -> None:
+def run_cell(told: DictConfig) -> None:
     from fedpriv.session import execute
 
     register()
@@ -36,3 +35,8 @@ def hydra_worker(told: DictConfig) -> None:
         raise KeyboardInterrupt(*stop.args) from stop  # ends the whole sweep
     except Exception as error:  # noted; the others go on
         sweep.note(folder, text, explain(error) or f"{type(error).__name__}: {error}", None)
+
+
+# Not as a decorator, for the reason in task.py.
+_told = hydra.main(version_base="1.3", config_path="pkg://fedpriv.conf", config_name="reproduce")
+hydra_worker = _told(run_cell)
