@@ -84,16 +84,6 @@ def _totals(run: Sequence[Comparison], every: int) -> dict[str, int]:
 def _recipe(comparison: Comparison) -> dict[str, Any]:
     recipe = comparison.recipe
     scales = sorted({r.scale for r in comparison.runs})
-    claims = [
-        {
-            "text": h.claim.text,
-            "verdict": h.verdict,
-            "view": h.view,
-            "counts": f"{h.holds} hold, {h.ties} tie, {h.fails} fail",
-        }
-        for h in comparison.held()
-        if h.verdict != "not run"
-    ]
     return {
         "name": recipe.name,
         "title": recipe.title,
@@ -101,21 +91,48 @@ def _recipe(comparison: Comparison) -> dict[str, Any]:
         "cuts": [f"Scale {s}: {recipe.cut(s)}" for s in recipes.SCALES if s in scales and recipe.cut(s)],
         "parts": [_typeset(comparison, *part) for part in parts(comparison)],
         "picture": _picture(comparison),
-        "claims": claims,
+        "claims": _claims(comparison),
         "quoted": quoted(comparison),
         "left_out": list(dict.fromkeys(why for _, why in recipe.left_out)),
     }
 
 
+def _claims(comparison: Comparison) -> list[dict[str, str]]:
+    """A line for each claim, or one for each view of accuracy where the two do not agree."""
+    views: dict[tuple[str, str, str], list[str]] = {}
+    for h in comparison.held():
+        if h.verdict != "not run":
+            counts = f"{h.holds} hold, {h.ties} tie, {h.fails} fail"
+            views.setdefault((h.claim.text, h.verdict, counts), []).append(h.view)
+    return [
+        {
+            "text": text,
+            "verdict": verdict,
+            "view": "both views" if len(seen) > 1 else f"the {seen[0]} view",
+            "counts": counts,
+        }
+        for (text, verdict, counts), seen in views.items()
+    ]
+
+
 def _typeset(comparison: Comparison, heading: str, metric: str, name: str) -> dict[str, Any]:
     """A table as the page wants it: texts, and a verdict for every cell."""
     header, lines = layout(comparison, name)
-    rows_ = []
+    rows_, empty = [], 0
     for setting, keys in lines:
+        if not any(key in comparison.cells for key in keys):
+            empty += 1
+            continue
         cells = [{"ours": text, "paper": "", "verdict": ""} for text in setting]
         rows_.append(cells + [_cell(comparison, key, metric, name) for key in keys])
     left = len(comparison.recipe.table["rows"])
-    return {"heading": f"{heading}: ours (paper)", "header": header, "rows": rows_, "left": left}
+    return {
+        "heading": f"{heading}: ours (paper)",
+        "header": header,
+        "rows": rows_,
+        "left": left,
+        "empty": empty,
+    }
 
 
 def _cell(comparison: Comparison, key: Key | None, metric: str, name: str) -> dict[str, str]:
