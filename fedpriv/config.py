@@ -260,7 +260,7 @@ def _fits(value: Any, hint: Any) -> bool:
         inner = arguments[0] if arguments else Any
         return isinstance(value, list | tuple) and all(_fits(v, inner) for v in value)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return not isinstance(hint, type) or isinstance(value, hint)

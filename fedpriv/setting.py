@@ -34,6 +34,11 @@ class Setting:
         """Rounds a client is expected to take part in."""
         return int(np.ceil(self.rounds * self.sample_rate - 1e-9))
 
+    @property
+    def most(self) -> int:
+        """The most rounds a client can be drawn for."""
+        return self.rounds if self.schedule is None else self.planned
+
 
 @dataclass(frozen=True)
 class Round:

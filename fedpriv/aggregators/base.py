@@ -12,6 +12,7 @@ from fedpriv.setting import Round, Setting
 class Aggregator:
     not_covered: tuple[str, ...] = ()  # what it takes as public that a DP variant does not protect
     remarks: tuple[str, ...] = ()  # warnings for the user, known after `setup`
+    updates_only = False  # whether it needs updates, so that whole models must not be given to it
     models = False  # whether uploads are whole models instead of updates; a mechanism that sends them says so
 
     def setup(self, setting: Setting) -> None:

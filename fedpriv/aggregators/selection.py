@@ -27,6 +27,8 @@ class Selection(Aggregator):
     def __init__(self, *, rule: Literal["redraw", "keep", "independent", "draws"] = "redraw", draws: int = 1):
         if draws < 1:
             raise UserError(f"aggregator.draws={draws}: must be at least 1")
+        if draws > 1 and rule != "draws":
+            raise UserError(f"aggregator.draws={draws}: only aggregator.rule=draws draws so often")
         self.rule, self.draws = rule, draws
 
     def draw(self, round_: Round, generator: torch.Generator) -> None:

@@ -7,6 +7,8 @@ from fedpriv.setting import Round
 
 
 class Sum(Aggregator):
+    updates_only = True
+
     def weights(self, round_: Round) -> Tensor:
         return constant(1.0, round_)
 

@@ -73,4 +73,6 @@ class FedNova(FedAvg):
                 noise=np.ones(setting.clients),
             )
         work, weights = self._work[round_.clients], self._aggregator.weights(round_).double().cpu().numpy()
+        if not weights.any():  # nobody was selected
+            return float(work.min())
         return float(work.min() + weights @ (work - work.min()) / weights.sum())

@@ -35,6 +35,8 @@ class Optimal(FedAvg):
                 f"algorithm.alpha={alpha:g}: must be positive, for the learning rate divides by it"
             )
         self.alpha, self.restart = alpha, restart
+        if not restart:
+            self.not_covered = ("how many steps the client with most data takes, which all rates follow",)
 
     def setup(self, setting: Setting, store: ClientStore) -> None:
         super().setup(setting, store)

@@ -13,6 +13,12 @@ move and its variate's change. Where the mechanism makes the message itself priv
 its move alone and the server takes c's change from the noisy update: post-processing, and exact if all
 clients take equally many steps. c_k then stays at home like any personal state.
 
+That c_k depends on past rounds does not cost the amplification by sampling. Whether a client joins a round is
+decided by a coin of its own, independent of c_k; so, given everything released before, its part in the round
+is with probability 1 - q nothing and with q some m of norm at most C, whose distribution depends on the
+hidden c_k. The release is then (1 - q) N(0, s^2) + q E_m N(m, s^2), a mixture over m of the pairs that the
+sampled Gaussian's bound is about, and Renyi divergence is jointly quasi-convex: no m is worse than the worst.
+
 Departure: averages are the aggregator's, so agg=size weighs variates by size too; agg=mean is the paper's.
 """
 

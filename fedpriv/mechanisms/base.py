@@ -16,6 +16,7 @@ from fedpriv.setting import Round, Setting
 from fedpriv.uploads.plain import Plain
 
 DIAGNOSTICS = "the losses and accuracies in metrics.csv and clients.csv: computed on raw data, not private"
+FLOATS = "finite precision: noise is taken to be Gaussian, but drawn in floats it ends at 5.8 deviations"
 TUNING = "choosing options by looking at results on the same data"
 
 

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from fedpriv.engine.work import Rows
 from fedpriv.errors import UserError
+from fedpriv.mechanisms.base import FLOATS
 from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, ClientLevel, clip
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import SampledGaussian
@@ -103,6 +104,7 @@ class CDP(ClientLevel):
             if_mended=mended,
             not_covered=(
                 "a server that keeps single updates: it is trusted to release only their noisy sum",
+                FLOATS,
                 *NOT_COVERED,
             ),
             details=details,

@@ -32,7 +32,7 @@ class ClientLevel(Mechanism):
 
     @property
     def rounds_charged(self) -> int:
-        return self.setting.planned if self.setting.schedule is not None else self.setting.rounds
+        return self.setting.most
 
     @property
     def sampler(self) -> str:

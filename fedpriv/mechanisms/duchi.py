@@ -87,8 +87,8 @@ class Duchi(SendsModels):
                 "weights": width,
                 "epsilon_one_weight_one_round": largest,
                 "epsilon_one_round": worst.pure(1),
-                "epsilon_without_anonymity": worst.pure(setting.planned),
-                "epsilon_without_anonymity_with_delta": worst.with_delta(setting.planned, setting.delta),
+                "epsilon_without_anonymity": worst.pure(setting.most),
+                "epsilon_without_anonymity_with_delta": worst.with_delta(setting.most, setting.delta),
             },
         )
 

@@ -27,7 +27,7 @@ import torch
 from fedpriv.engine import batches
 from fedpriv.engine.work import Private
 from fedpriv.errors import UserError
-from fedpriv.mechanisms.base import DIAGNOSTICS, TUNING, Mechanism, group_charges
+from fedpriv.mechanisms.base import DIAGNOSTICS, FLOATS, TUNING, Mechanism, group_charges
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import Charge, Direct, SampledGaussian
 from fedpriv.privacy.ledger import Guarantee
@@ -91,6 +91,7 @@ class LDP(Mechanism):
             else (),
             not_covered=(
                 "how many samples a client has (its sampling rate and number of steps follow from it)",
+                FLOATS,
                 TUNING,
                 DIAGNOSTICS,
             ),

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from fedpriv.aggregators.base import Aggregator
-from fedpriv.aggregators.sum import Sum
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import DIAGNOSTICS, TUNING, Mechanism
 from fedpriv.setting import Round
@@ -29,12 +28,16 @@ class SendsModels(Mechanism):
     unit = "client"
 
     def check(self, aggregator: Aggregator, upload: Plain) -> None:
-        if isinstance(aggregator, Sum):
+        if aggregator.updates_only:
             raise UserError(
-                "aggregator=sum adds up, but this dp_variant sends whole models, which only a mean makes a "
-                "model of; use aggregator=mean"
+                f"aggregator: {type(aggregator).__name__} makes something of updates, but this dp_variant "
+                "sends whole models, which only a mean makes a model of; use aggregator=mean"
             )
         aggregator.models = True
+
+    @property
+    def rounds_charged(self) -> int:
+        return self.setting.most  # every round that draws it: the stated epsilon is never spent
 
     def perturb(self, weights: Tensor, round_: Round, generator: torch.Generator) -> Tensor:
         """What is sent, [C, D], from local models of finite weights, [C, D]."""
@@ -44,7 +47,7 @@ class SendsModels(Mechanism):
         if messages.shape[1] != self.setting.layout.shared:
             raise UserError(
                 "dp_variant: this one perturbs the model's own weights, but the algorithm sends more; use "
-                "algorithm=fedavg, fedprox or optimal"
+                "algorithm=fedavg"
             )
         # A weight that is not a number has diverged and must not be told apart from others.
         return self.perturb(torch.nan_to_num(round_.start + messages), round_, generator)

@@ -9,9 +9,10 @@ random part of its data, each sample with probability q (`data_rate`), for as ma
 
 Departure: the clipping sentence sends every weight up to c to -c; here weights are clamped to [-c, c].
 
-Guarantee: none as stated, for sigma follows neither c nor the number of weights d. What can be proved of the
-same releases is the Gaussian mechanism of sensitivity 2 c sqrt(d) over all rounds, for a client's whole data;
-a single sample can move the model as far, so no less is proved for it.
+Guarantee: not the stated one in general, for sigma follows neither c nor the number of weights d. What can be
+proved of the same releases is the Gaussian mechanism of sensitivity 2 c sqrt(d) over all rounds, for all of a
+client's data; a single sample can move the model as far, so no less is proved for it. Where c is so many
+sigma that noise drawn in floats does not reach over it, nothing is.
 """
 
 import math
@@ -20,16 +21,18 @@ from typing import Literal
 
 import numpy as np
 import torch
+from scipy.stats import norm
 from torch import Tensor
 
 from fedpriv.engine import batches
 from fedpriv.errors import UserError
-from fedpriv.mechanisms.base import group_charges
+from fedpriv.mechanisms.base import FLOATS, group_charges
 from fedpriv.mechanisms.models import NOT_COVERED, RELATION, SendsModels
 from fedpriv.privacy.events import Direct, SampledGaussian
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.setting import Round, Setting
 
+LONGEST = 5.77  # deviations: sqrt(-2 log 2^-24), the end of normals that are made of 24-bit uniform numbers
 SAMPLER = "none: who takes part is known; sampling a client's own data is not counted"
 
 
@@ -61,6 +64,7 @@ class PLDPGaussian(SendsModels):
             self.sigma,
             self.clip_norm,
             stated="eq. 4 holds neither the clipping bound nor the number of weights",
+            values=True,
             details={"data_rate": self.data_rate, "root": self.root, "sensitivity": self.sensitivity},
         )
 
@@ -89,15 +93,21 @@ def equation_4(epsilon: np.ndarray, delta: float, q: float, rounds: int, root: s
 
 def noisy(weights: Tensor, bound: float, sigma: np.ndarray, generator: torch.Generator) -> Tensor:
     """Every weight clamped, plus its client's noise, [C, D]."""
-    std = torch.as_tensor(sigma, device=weights.device).to(weights.dtype)[:, None]
+    std = torch.as_tensor(sigma).to(weights)[:, None]
     noise = torch.empty_like(weights).normal_(generator=generator)
     return weights.clamp(-bound, bound).addcmul_(noise, std)
 
 
 def gaussian_guarantee(
-    setting: Setting, sigma: np.ndarray, bound: float, *, stated: str, details: dict[str, object]
+    setting: Setting,
+    sigma: np.ndarray,
+    bound: float,
+    *,
+    stated: str,
+    values: bool,
+    details: dict[str, object],
 ) -> Guarantee:
-    """The stated epsilons, and the Gaussian mechanism that is really there."""
+    """The stated epsilons, and the Gaussian mechanism that is really there; `values`: these are sent."""
     if setting.accountant.name != "rdp":  # a grid of privacy losses in the thousands does not fit a machine
         raise UserError(
             f"accountant={setting.accountant.name}: cannot compose as little noise as PLDP-FL adds to a "
@@ -105,6 +115,18 @@ def gaussian_guarantee(
         )
     reach = 2 * bound * math.sqrt(setting.layout.shared)
     kinds, rows = group_charges(list(zip(setting.budgets.tolist(), (sigma / reach).tolist(), strict=True)))
+    ideal = [(SampledGaussian(1.0, multiplier),) for _, multiplier in rows]
+    flaws: tuple[str, ...] = (
+        f"{stated}: a client's {setting.layout.shared:,} weights in [-{bound:g}, {bound:g}] can move by "
+        f"{reach:.4g} in every round",
+    )
+    beyond = setting.layout.shared * setting.most * norm.sf(LONGEST - 2 * bound / float(sigma.min()))
+    outright = values and beyond > 0.5
+    if outright:
+        flaws += (
+            f"noise drawn in floats ends at {LONGEST:g} deviations, and a weight can move by "
+            f"{2 * bound / float(sigma.min()):.3g} of them: some of the values sent tell the data outright",
+        )
     return Guarantee(
         unit=SendsModels.unit,
         relation=RELATION,
@@ -112,12 +134,10 @@ def gaussian_guarantee(
         noise=sigma / reach,
         kinds=kinds,
         claimed=[(Direct(epsilon, 0),) for epsilon, _ in rows],
-        provable=[(SampledGaussian(1.0, multiplier),) for _, multiplier in rows],
-        flaws=(
-            f"{stated}: a client's {setting.layout.shared:,} weights in [-{bound:g}, {bound:g}] can move by "
-            f"{reach:.4g} in every round",
-        ),
-        not_covered=NOT_COVERED,
+        provable=None if outright else ideal,
+        if_mended=ideal if outright else None,
+        flaws=flaws,
+        not_covered=(*NOT_COVERED, FLOATS),
         details={
             "clip": bound,
             "l2_sensitivity_of_a_model": reach,

@@ -52,6 +52,7 @@ class PLDPSign(SendsModels):
             self.sigma,
             self.clip_norm,
             stated=f"eq. 7 is for one release of sensitivity {self.sensitivity:g}, with epsilon below 1",
+            values=False,
             details={"sensitivity": self.sensitivity},
         )
 
@@ -64,7 +65,8 @@ class PLDPSign(SendsModels):
     def server(
         self, aggregate: Tensor, round_: Round, largest_weight: float, generator: torch.Generator
     ) -> Tensor:
-        model = aggregate.sign() if self.server_sign else aggregate
+        kept = torch.equal(aggregate, round_.start.to(aggregate))  # nobody was selected: the old model stays
+        model = aggregate.sign() if self.server_sign and not kept else aggregate
         return super().server(model, round_, largest_weight, generator)
 
 

@@ -73,8 +73,10 @@ class Reports:
         return delta / (2 * self.number * count)
 
     def epsilon(self, count: int, delta: float) -> float:
-        amplified = self.amplified(count, delta) if self.crowd else None
-        return self.pure(count) if amplified is None else min(self.pure(count), amplified)
+        if not self.crowd:
+            return self.pure(count)
+        amplified = self.amplified(count, delta)
+        return self.pure(count) if amplified is None else min(self.with_delta(count, delta), amplified)
 
     def rdp(self) -> np.ndarray:
         raise NotImplementedError("reports are composed as a whole and with nothing else")

@@ -24,6 +24,9 @@ from fedpriv.privacy.shuffling import BOUND, Reports, largest_local_epsilon
 from fedpriv.setting import Round, Setting
 from fedpriv.uploads.plain import Plain
 
+RELATION = (
+    "replace all data of one client by any other, as seen by a server that gets the shuffled messages only"
+)
 _BLOCK = 1 << 23  # messages put in order at once
 
 
@@ -114,11 +117,14 @@ class Shuffled(Plain):
             flaws = (*flaws, f"shuffling provably gains nothing here: {why}")
         return replace(
             guarantee,
+            relation=guarantee.relation if why else RELATION,
+            sampler=guarantee.sampler if why else f"uniform shuffle of the reports of {crowd} participants",
             provable=provable,
             flaws=flaws,
             not_covered=(
                 *guarantee.not_covered,
                 "messages on their way to the shuffle, and traces of a sender outside of them (addresses)",
+                *(() if why else ("a server that knows or controls other participants: they hide nobody",)),
             ),
             details=guarantee.details
             | {"shuffle": remark | {"gains": not why}}
@@ -131,10 +137,10 @@ class Shuffled(Plain):
         event = Reports(
             charge.local * charge.number if whole else charge.local, 1 if whole else charge.number, crowd
         )
-        count, delta = setting.planned, setting.delta
+        count, delta = setting.most, setting.delta
         share = event.share(count, delta)
         limit = largest_local_epsilon(crowd, share)
-        total, before = event.amplified(count, delta), charge.pure(count)
+        total, before = event.amplified(count, delta), charge.with_delta(count, delta)
         remark |= {
             "epsilon_of_one_report": event.local,
             "largest_epsilon_the_bound_holds_for": limit,
