@@ -11,7 +11,8 @@ from scipy.stats import norm
 from fedpriv.build import build
 from fedpriv.errors import UserError
 from fedpriv.privacy import accountants
-from fedpriv.privacy.events import SampledGaussian
+from fedpriv.privacy.events import Direct, SampledGaussian
+from fedpriv.privacy.shuffling import Reports
 from fedpriv.stages.fedpd import keep
 from fedpriv.stages.fedpd.inversion import invert
 from fedpriv.stages.fedpd.noise import Distance, Noise, charge, epsilon, within
@@ -173,6 +174,27 @@ def test_protecting_a_client_counts_all_its_rows_jointly(config):
     (event,) = ledger.releases[0].charge
     rows = trainer.setting.samples.max()
     assert event.noise_multiplier == pytest.approx(0.15 / (2 * math.sqrt(rows)))
+
+
+@pytest.mark.parametrize("dp", ["pldp_gaussian", "pldp_sign", "duchi", "ldp", "cdp"])
+def test_the_charge_follows_the_neighbours_of_the_training(config, dp):
+    """Raw pixels in [-1, 1]: a replaced row moves by 2 a pixel, an emptied one by 1; 64 pixels a row."""
+    options = (f"dp={dp}", "stage.share=raw", "stage.noise_std=40", "epsilon=1")
+    trainer = build(config(*SMALL, *QUICK, *options), prepare=False).trainer
+    rows = 1 if dp == "ldp" else int(trainer.setting.samples.max())
+    replaced = dp not in ("ldp", "cdp")
+    moved = (16 if replaced else 8) * math.sqrt(rows)
+    (release,) = trainer.ledger.releases
+    assert release.charge == (SampledGaussian(1.0, pytest.approx(40 / moved)),)
+    told = release.details["composed_with_training_as"]
+    assert told.startswith(f"{rows} rows {'replaced' if replaced else 'emptied'}")
+
+
+def test_a_stated_epsilon_and_a_release_share_delta():
+    rdp, once = accountants.create("rdp"), (SampledGaussian(1.0, 2.0),)
+    for charge_, alone in (((Direct(3.0, 0.5),), 6.0), ((Reports(0.1, 5),), 2.0)):
+        assert rdp.epsilon(charge_, 4, 1e-3) == alone
+        assert rdp.epsilon(charge_, 4, 1e-3, once) == pytest.approx(alone + rdp.epsilon((), 0, 5e-4, once))
 
 
 # -- the whole stage

@@ -22,6 +22,7 @@ TUNING = "choosing options by looking at results on the same data"
 
 class Mechanism:
     unit = "none"  # what is protected: one "sample", one "client", or nothing
+    replaces = False  # whether neighbours are told apart by replacing data, not by adding or removing it
     per_sample = False  # whether local training clips single samples
     constant_weights = False  # whether weights must not depend on who takes part
     bounded_aggregate = False  # whether the noise is calibrated to one client's weight in the aggregate

@@ -26,6 +26,7 @@ NOT_COVERED = (
 
 class SendsModels(Mechanism):
     unit = "client"
+    replaces = True
 
     def check(self, aggregator: Aggregator, upload: Plain) -> None:
         if aggregator.updates_only:

@@ -28,11 +28,12 @@ class Accountant:
         charge = charge if count else ()
         if not charge and not once:
             return 0.0
+        share = delta / 2 if once else delta  # what has no curve composes by addition, of deltas too
         match charge:
-            case (Direct() as direct,):  # what has no curve composes by addition
-                return direct.epsilon(count) + self.epsilon((), 0, delta, once)
+            # A stated epsilon stays as it is at any delta: it may need one, so the release has only half.
+            case (Direct() as direct,):
+                return direct.epsilon(count) + self.epsilon((), 0, share, once)
             case (Reports() as reports,):
-                share = delta / 2 if once else delta
                 return reports.epsilon(count, share) + self.epsilon((), 0, share, once)
         key = (charge, count, delta, once)
         if key not in self._known:

@@ -109,9 +109,12 @@ class FedPD(NoStage):
 
     def announce(self, trainer: Trainer, origin: Origin) -> list[str]:
         low, high = public_range(origin)
-        shape, setting, unit = origin.data.shape, trainer.setting, trainer.mechanism.unit
-        replaced, emptied = distances(self.share, low, high, shape, self.clip)
-        rows = int(setting.samples.max()) if unit == "client" else 1
+        setting, mechanism = trainer.setting, trainer.mechanism
+        replaced, emptied = distances(self.share, low, high, origin.data.shape, self.clip)
+        rows = int(setting.samples.max()) if mechanism.unit == "client" else 1
+        # The charge is for the training's neighbours; what is removed leaves an empty row: sizes are public.
+        moved, how = (replaced, "replaced") if mechanism.replaces else (emptied, "emptied")
+        jointly = moved.times(rows)
         bounds = [
             f"[{a:g}, {b:g}]" for a, b in zip(low.flatten().tolist(), high.flatten().tolist(), strict=True)
         ]
@@ -120,7 +123,7 @@ class FedPD(NoStage):
                 what=f"the shared set ({WHAT[self.share]})",
                 relation="replace one sample",
                 epsilon=epsilon(self.noise, replaced, setting.delta),
-                charge=charge(self.noise, emptied.times(rows)) if unit != "none" else (),
+                charge=charge(self.noise, jointly) if mechanism.unit != "none" else (),
                 flaws=(FLAW,) if self.distils else (),
                 not_covered=(LABELS,),
                 details={
@@ -131,8 +134,8 @@ class FedPD(NoStage):
                     "range_of_inputs": ", ".join(dict.fromkeys(bounds)),
                     "sensitivity_l2": replaced.l2,
                     "sensitivity_l1": replaced.l1,
-                    "composed_with_training_as": f"{rows} rows emptied, of joint L2 norm "
-                    f"{emptied.times(rows).l2:.6g}; sizes are public",
+                    "composed_with_training_as": f"{rows} rows {how}, of joint L2 norm {jointly.l2:.6g}; "
+                    "sizes are public",
                 },
             )
         )
