@@ -124,15 +124,33 @@ def test_psnr_and_ssim_by_hand():
     assert ssim(0.5 * flat, 0.8 * flat, 1.0) == pytest.approx((0.8 + 1e-4) / (0.25 + 0.64 + 1e-4))
 
 
-def test_inversion_gets_the_image_back_where_the_distiller_keeps_nothing():
-    """A distiller that says 0.2 whatever it sees: x_g + 0.2 is the image, and the attack finds it."""
+def constant_distiller():
+    """It says 0.2 whatever it sees, so x_g + 0.2 is the image."""
     distiller = Distiller((1, 8, 8), *HALF, 4)
     for parameter in distiller.parameters():
         parameter.data.zero_()
     distiller.decoder[-1].bias.data.fill_(math.log(0.6 / 0.4))
+    return distiller
+
+
+def test_inversion_gets_the_image_back_where_the_distiller_keeps_nothing():
+    distiller = constant_distiller()
     x = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 1.6 - 0.8
     found = invert(x - distiller(x), distiller, steps=100, tv=0.0)
     torch.testing.assert_close(found, x, atol=0.02, rtol=0)
+
+
+def test_inversion_knows_the_clip():
+    """Features scaled to a fifth of their norm: the attack explains them, and is nearer to the image."""
+    distiller = constant_distiller()
+    x = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 1.6 - 0.8
+    features = x - distiller(x).detach()
+    clip = 0.2 * float(features.flatten(1).norm(dim=1).min())
+    shared = clipped(features, clip)
+    knowing = invert(shared, distiller, clip, steps=100, tv=0.0)
+    torch.testing.assert_close(clipped(knowing - distiller(knowing), clip), shared, atol=1e-3, rtol=0)
+    ignoring = invert(shared, distiller, steps=100, tv=0.0)
+    assert (knowing - x).square().mean() < 0.9 * (ignoring - x).square().mean()
 
 
 # -- the ledger

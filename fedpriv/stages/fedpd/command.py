@@ -18,6 +18,7 @@ from fedpriv.screen import console, preparing
 from fedpriv.stages.fedpd import views
 from fedpriv.stages.fedpd.inversion import invert
 from fedpriv.stages.fedpd.quality import psnr, ssim
+from fedpriv.stages.fedpd.release import clipped
 from fedpriv.stages.fedpd.stage import FedPD
 from fedpriv.trainer import Trainer
 
@@ -27,7 +28,8 @@ usage: fedpriv distilled [group=option ...] [key=value ...] [images=8] [epochs=3
 Takes what `fedpriv run stage=fedpd` takes, distils (or finds the distillation in the cache) and writes
 
   views.csv       accuracy of three classifiers on x, x_s and x_g of the test set (FedPD, Figure 2c)
-  inversion.csv   PSNR and SSIM of images rebuilt by a white-box attack from x_g and from x_p
+  inversion.csv   PSNR and SSIM of images rebuilt by a white-box attack from x_g, clipped
+                  as it is shared, and from x_p
   inversion.png   these images (Figure 3): raw training samples, for looking and not for a release
 
 options
@@ -133,8 +135,8 @@ def _attack(
     x, labels = data.take(numbers)
     starts = [sum(data.size.tolist()[:k]) for k in clients]  # the shared set has client after client
     shared = data.shared[0][[s + p for s, p in zip(starts, places, strict=True)]].to(x.dtype)
-    sources = {"x_g": views.seen(x, "x_g", distiller), "x_p": shared}
-    guesses = {name: invert(s, distiller, steps=own["steps"]) for name, s in sources.items()}
+    sources = {"x_g": clipped(views.seen(x, "x_g", distiller), stage.clip), "x_p": shared}
+    guesses = {name: invert(s, distiller, stage.clip, steps=own["steps"]) for name, s in sources.items()}
     span = float((distiller.high - distiller.low).max())
     raw = x.cpu().numpy()
     rows = [

@@ -1,12 +1,14 @@
 """The white-box model inversion attack on shared features (FedPD, section 4.2; He et al. 2019).
 
-The attacker knows the distiller G, which every client receives, and a shared row s (x_g or x_p), and looks
-for the image that would give it: min ||x - G(x) - s||^2 / d + tv TV(x), by Adam from the middle of the range.
+The attacker knows the distiller G, which every client receives, the clipping norm and a shared row s (x_g or
+x_p), and looks for the image that would give it: min ||clip(x - G(x)) - s||^2 / d + tv TV(x), by Adam from
+the middle of the range.
 """
 
 import torch
 from torch import Tensor
 
+from fedpriv.stages.fedpd.release import clipped
 from fedpriv.stages.fedpd.vae import Distiller
 
 
@@ -17,7 +19,13 @@ def total_variation(x: Tensor) -> Tensor:
 
 
 def invert(
-    shared: Tensor, distiller: Distiller, *, steps: int = 500, lr: float = 0.05, tv: float = 1e-3
+    shared: Tensor,
+    distiller: Distiller,
+    clip: float | None = None,
+    *,
+    steps: int = 500,
+    lr: float = 0.05,
+    tv: float = 1e-3,
 ) -> Tensor:
     """The images [B, c, h, w] the attacker believes in."""
     low, high = distiller.low, distiller.high
@@ -25,7 +33,7 @@ def invert(
     x = middle.repeat(len(shared), 1, 1, 1).requires_grad_()
     optimiser = torch.optim.Adam([x], lr=lr)
     for _ in range(steps):
-        misfit = (x - distiller(x) - shared).square().flatten(1).mean(1)
+        misfit = (clipped(x - distiller(x), clip) - shared).square().flatten(1).mean(1)
         (gradient,) = torch.autograd.grad((misfit + tv * total_variation(x)).sum(), x)
         x.grad = gradient
         optimiser.step()
