@@ -29,6 +29,14 @@ class Aggregator:
         """Each participant's weight, [C]; may use only what the server knows."""
         raise NotImplementedError
 
+    def part(self, round_: Round) -> float:
+        """What makes the round's aggregate its part of an average over all clients.
+
+        Times that, a participant's weight is the one it has among everybody. Here for equal weights, and for
+        weights that change from round to round, which have no such average.
+        """
+        return round_.expected / self.setting.clients
+
     def __call__(self, uploads: Tensor, round_: Round) -> Tensor:
         """[C, D'] -> [D']; an empty round gives zero."""
         return self.weights(round_).to(uploads) @ uploads

@@ -21,5 +21,10 @@ class SizeWeighted(Aggregator):
         total = self._constant_total(round_) if round_.constant_weights else float(round_.samples.sum())
         return torch.as_tensor(round_.samples / total, dtype=torch.float32)
 
+    def part(self, round_: Round) -> float:
+        if round_.constant_weights:
+            return super().part(round_)
+        return float(round_.samples.sum() / self.setting.samples.sum())
+
     def largest_weight(self, round_: Round) -> float:
         return float(np.max(self.setting.samples)) / self._constant_total(round_)

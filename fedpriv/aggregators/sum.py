@@ -12,6 +12,9 @@ class Sum(Aggregator):
     def weights(self, round_: Round) -> Tensor:
         return constant(1.0, round_)
 
+    def part(self, round_: Round) -> float:
+        return 1 / self.setting.clients
+
     def __call__(self, uploads: Tensor, round_: Round) -> Tensor:
         return uploads.sum(0)
 

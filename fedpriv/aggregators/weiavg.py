@@ -20,3 +20,6 @@ class WeiAvg(Aggregator):
 
     def weights(self, round_: Round) -> Tensor:
         return budget_weights(round_)
+
+    def part(self, round_: Round) -> float:
+        return float(round_.budgets.sum() / self.setting.budgets.sum())

@@ -6,18 +6,8 @@ remove one sample, Poisson batches) instead of the paper's replace-one.
 """
 
 from fedpriv.algorithms.scaffold import Scaffold
-from fedpriv.errors import UserError
-from fedpriv.mechanisms.base import Mechanism
 
 
 class DPScaffold(Scaffold):
     def __init__(self, *, server_lr: float = 1.0, server_momentum: float = 0.0):
         super().__init__(option="II", server_lr=server_lr, server_momentum=server_momentum)
-
-    def check(self, mechanism: Mechanism) -> None:
-        if mechanism.unit == "client":
-            raise UserError(
-                "algorithm=dp_scaffold makes control variates of a client's gradients, private only "
-                "under dp=ldp; use that, or algorithm=scaffold with this dp_variant"
-            )
-        super().check(mechanism)

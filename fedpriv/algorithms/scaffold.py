@@ -5,30 +5,27 @@ A local step follows g + c - c_k. After the round a client's variate c_k becomes
   option I   its gradient at the broadcast model, over all its data: a second pass;
   option II  c_k - c + (theta - w_k) / (lr steps): the mean of the gradients it has just used,
 
-and c moves by the participating share of the mean change. With momentum, `steps` is the total weight of the
-gradients in w_k (steps.py): the plain number would make the variates 1 / (1 - momentum) times too large.
+and c moves by the participants' part of the mean change, so that it stays the mean of all c_k. With momentum,
+`steps` is the total weight of the gradients in w_k (steps.py): the plain number would make the variates
+1 / (1 - momentum) times too large.
 
-Without DP, and under dp=ldp, where all that is made of private gradients is private, a client sends both its
-move and its variate's change. Where the mechanism makes the message itself private (dp=cdp, ddp), it sends
-its move alone and the server takes c's change from the noisy update: post-processing, and exact if all
-clients take equally many steps. c_k then stays at home like any personal state.
+A client sends both its move and its variate's change: without DP, or under dp=ldp, where all that is made of
+private gradients is private. Where the mechanism clips or noises the message itself (dp=cdp, ddp, duchi, ...)
+it is refused: c would be off the mean of the c_k by the sum of all rounds' clipping errors and noise, and
+every local step would follow that.
 
-That c_k depends on past rounds does not cost the amplification by sampling. Whether a client joins a round is
-decided by a coin of its own, independent of c_k; so, given everything released before, its part in the round
-is with probability 1 - q nothing and with q some m of norm at most C, whose distribution depends on the
-hidden c_k. The release is then (1 - q) N(0, s^2) + q E_m N(m, s^2), a mixture over m of the pairs that the
-sampled Gaussian's bound is about, and Renyi divergence is jointly quasi-convex: no m is worse than the worst.
-
-Departure: averages are the aggregator's, so agg=size weighs variates by size too; agg=mean is the paper's.
+Departure: averages are the aggregator's, so agg=size weighs variates by size too and c is the mean by size;
+agg=mean is the paper's. Where weights change from round to round (agg=pfa, weighted, selection) there is no
+such mean; c then moves as with agg=mean, by the participants' part of the number of clients.
 """
 
 from collections.abc import Callable
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.algorithms.steps import accumulated
 from fedpriv.engine.work import Rows
@@ -44,23 +41,24 @@ class Scaffold(FedAvg):
     ):
         super().__init__(server_lr=server_lr, server_momentum=server_momentum)
         self.option = option
-        self._wide = True  # whether a client sends its variate's change beside its move
         self._gradients: Tensor | None = None
 
     def check(self, mechanism: Mechanism) -> None:
         if mechanism.unit == "none":
             return
+        if not mechanism.per_sample:
+            raise UserError(
+                "algorithm: SCAFFOLD's control variates add up what this dp_variant's clipping and noise do "
+                "to messages, and never forget it; use dp=ldp or algorithm=fedavg"
+            )
         if self.option == "I":
             raise UserError(
                 "algorithm.option=I makes variates of raw gradients, which no dp_variant here makes private; "
                 "use algorithm.option=II, whose variates follow from what is private already"
             )
-        self._wide = mechanism.per_sample
-        if not self._wide and np.ptp(mechanism.setting.steps):
-            raise UserError(
-                "algorithm=scaffold: this dp_variant lets the server see the noisy update only, from which "
-                "its variate follows if all clients take equally many steps; set local_steps"
-            )
+
+    def meet(self, aggregator: Aggregator) -> None:
+        self._aggregator = aggregator
 
     def setup(self, setting: Setting, store: ClientStore) -> None:
         super().setup(setting, store)
@@ -79,7 +77,7 @@ class Scaffold(FedAvg):
         return lambda weights, rows: term[rows].to(weights.dtype)
 
     def message(self, local: Tensor, round_: Round, store: ClientStore) -> Tensor:
-        """[C, 2 D]: how far each model and each control variate moved; or the first half alone."""
+        """[C, 2 D]: how far each model and each control variate moved."""
         moved = super().message(local, round_, store)
         if self._gradients is not None:
             change = self._gradients - store["control"][round_.clients]
@@ -87,15 +85,12 @@ class Scaffold(FedAvg):
             scale = torch.as_tensor(self._weights[round_.clients] * round_.lr).to(moved)
             change = -self._control - moved / scale[:, None]
         store["control"][round_.clients] += change.to(store["control"].dtype)
-        return torch.cat([moved, change.to(moved.dtype)], 1) if self._wide else moved
+        return torch.cat([moved, change.to(moved.dtype)], 1)
 
     def step(self, theta: Tensor, update: Tensor, round_: Round) -> Tensor:
-        if self._wide:
-            moved, change = update.split(len(theta))
-        else:  # from what the mechanism released; all clients' weights are equal
-            moved, change = update, -self._control - update / float(self._weights[0] * round_.lr)
-        share = round_.expected / self.setting.clients
-        self._control = self._control + share * change.to(self._control.dtype)
+        moved, change = update.split(len(theta))
+        part = self._aggregator.part(round_)
+        self._control = self._control + part * change.to(self._control.dtype)
         return super().step(theta, moved, round_)
 
     def state(self) -> dict[str, Any]:
