@@ -9,7 +9,7 @@ import torch
 from scipy.stats import norm
 
 from fedpriv.build import build
-from fedpriv.errors import UserError
+from fedpriv.errors import UserError, positive
 from fedpriv.privacy import accountants
 from fedpriv.privacy.events import Direct, SampledGaussian
 from fedpriv.privacy.shuffling import Reports
@@ -19,6 +19,7 @@ from fedpriv.stages.fedpd.noise import Distance, Noise, charge, epsilon, within
 from fedpriv.stages.fedpd.quality import psnr, ssim
 from fedpriv.stages.fedpd.release import clipped, distances
 from fedpriv.stages.fedpd.share import Shared
+from fedpriv.stages.fedpd.stage import FedPD
 from fedpriv.stages.fedpd.vae import Distiller
 from tests.conftest import SMALL
 
@@ -258,6 +259,14 @@ def test_one_distillation_serves_optimisers_and_seeds_and_noise_levels(config, e
     assert all(torch.equal(a[k], fresh[k]) for k in a) and keep.load(file.stem) is not None
 
 
+def test_bare_features_are_of_the_same_distillation(config, empty_cache):
+    keys = {
+        prepared(config, f"stage.share={share}").trainer.stage.summary()["stage"]["distillation"]
+        for share in ("features", "bare")
+    }
+    assert len(keys) == 1 and len(list(empty_cache.iterdir())) == 1
+
+
 def test_threads_do_not_change_a_distillation(config):
     states = [
         prepared(config, f"threads={n}", "stage.cache=false").trainer.stage.distiller.state_dict()
@@ -326,6 +335,10 @@ def test_the_ablations_share_what_they_say(config):
         (("stage.noise_variance=0.1",), "set the other to null"),
         (("stage.noise_std=null",), "set the other to null"),
         (("stage.clip=0",), r"stage\.clip=0: must be positive"),
+        (("stage.share=bare", "stage.noise_std=0"), r"noise_std=0: must be positive; with stage\.share=bare"),
+        (("stage.weight_raw=-1",), r"stage\.weight_raw=-1: must be finite and not negative"),
+        (("stage.distil_noise_std=-1",), r"stage\.distil_noise_std=-1: must be finite and not negative"),
+        (("stage.weight_raw=0", "stage.weight_features=0"), "both 0"),
         (("stage.data_fraction=1.5",), "at most 1"),
         (("stage.lr=1e20", "stage.rounds=2"), "diverged"),
     ],
@@ -333,6 +346,16 @@ def test_the_ablations_share_what_they_say(config):
 def test_bad_options_are_one_line(config, options, words):
     with pytest.raises(UserError, match=words):
         prepared(config, *options)
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_what_is_not_finite_is_refused_without_a_config_too(value):
+    for name in ("noise_std", "clip", "lr", "weight_kl", "distil_noise_std"):
+        with pytest.raises(UserError, match=rf"stage\.{name}={value}: must be (a )?finite"):
+            FedPD(**{name: value})
+    positive("group", option=None, other=1)
+    with pytest.raises(UserError, match=r"^option=0: must be more$"):
+        positive("", "must be more", option=0)
 
 
 def test_a_variance_is_not_a_deviation(config):

@@ -19,7 +19,7 @@ from torch import Tensor
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.algorithms.steps import accumulated
-from fedpriv.errors import UserError
+from fedpriv.errors import UserError, positive
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
 
@@ -35,8 +35,7 @@ class FedNova(FedAvg):
         server_momentum: float = 0.0,
     ):
         super().__init__(server_lr=server_lr, server_momentum=server_momentum)
-        if effective_steps is not None and effective_steps <= 0:
-            raise UserError(f"algorithm.effective_steps={effective_steps:g}: must be positive, or null")
+        positive("algorithm", "must be positive, or null", effective_steps=effective_steps)
         self.effective_steps = effective_steps
 
     def meet(self, aggregator: Aggregator) -> None:

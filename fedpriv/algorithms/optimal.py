@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.engine.work import Rows
-from fedpriv.errors import UserError
+from fedpriv.errors import positive
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
 
@@ -30,10 +30,7 @@ class Optimal(FedAvg):
         server_momentum: float = 0.0,
     ):
         super().__init__(server_lr=server_lr, server_momentum=server_momentum)
-        if alpha <= 0:
-            raise UserError(
-                f"algorithm.alpha={alpha:g}: must be positive, for the learning rate divides by it"
-            )
+        positive("algorithm", "must be positive, for the learning rate divides by it", alpha=alpha)
         self.alpha, self.restart = alpha, restart
         if not restart:
             self.not_covered = ("how many steps the client with most data takes, which all rates follow",)

@@ -8,14 +8,13 @@ from typing import Literal
 import numpy as np
 
 from fedpriv.budgets.base import Budget, Use
-from fedpriv.errors import UserError
+from fedpriv.errors import UserError, positive
 
 
 class Drawn(Budget):
     def __init__(self, *, floor: float, use: Use):
         super().__init__(use=use)
-        if floor <= 0:
-            raise UserError(f"budget.floor={floor:g}: must be positive, for no client has an epsilon of zero")
+        positive("budget", "must be positive, for no client has an epsilon of zero", floor=floor)
         self.floor = floor
 
     def draw(self, clients: int, rng: np.random.Generator) -> np.ndarray:
@@ -41,8 +40,7 @@ class Pareto(Drawn):
 
     def __init__(self, *, shape: float = 1.0, scale: float = 0.5, floor: float = 0.01, use: Use = "own"):
         super().__init__(floor=floor, use=use)
-        if shape <= 0 or scale <= 0:
-            raise UserError(f"budget.shape={shape:g}, budget.scale={scale:g}: both must be positive")
+        positive("budget", shape=shape, scale=scale)
         self.shape, self.scale = shape, scale
 
     def raw(self, clients: int, rng: np.random.Generator) -> np.ndarray:

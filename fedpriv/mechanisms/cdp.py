@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from fedpriv.engine.work import Rows
-from fedpriv.errors import UserError
+from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import FLOATS
 from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, ClientLevel, clip
 from fedpriv.privacy.calibrate import noise_multiplier
@@ -51,8 +51,7 @@ class CDP(ClientLevel):
         quantile_lr: float = 0.2,
         quantile_noise: float | None = None,
     ):
-        if clip_norm <= 0:
-            raise UserError(f"clip_norm={clip_norm:g}: the clipping bound must be positive")
+        positive("", "the clipping bound must be positive", clip_norm=clip_norm)
         if not 0 < quantile < 1:
             raise UserError(f"dp_variant.quantile={quantile:g}: must lie between 0 and 1")
         if bound == "paper" and clip == "step":

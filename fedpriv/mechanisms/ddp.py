@@ -24,7 +24,7 @@ from torch import Tensor
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.aggregators.sum import Sum
 from fedpriv.engine.fast import cores
-from fedpriv.errors import UserError
+from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, ClientLevel, clip
 from fedpriv.mechanisms.rotation import hadamard, padded, random_signs
 from fedpriv.privacy.calibrate import noise_multiplier
@@ -41,12 +41,10 @@ class DDP(ClientLevel):
     def __init__(
         self, *, clip_norm: float = 2.0, bits: int = 16, deviations: float = 4.0, beta: float = math.exp(-0.5)
     ):
-        if clip_norm <= 0:
-            raise UserError(f"clip_norm={clip_norm:g}: the clipping bound must be positive")
+        positive("", "the clipping bound must be positive", clip_norm=clip_norm)
         if not 2 <= bits <= MOST_BITS:
             raise UserError(f"dp_variant.bits={bits}: must lie between 2 and {MOST_BITS}")
-        if deviations <= 0:
-            raise UserError(f"dp_variant.deviations={deviations:g}: must be positive")
+        positive("dp_variant", deviations=deviations)
         if not 0 < beta < 1:
             raise UserError(f"dp_variant.beta={beta:g}: must lie between 0 and 1")
         self.clip_norm, self.bits, self.deviations, self.beta = clip_norm, bits, deviations, beta

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.errors import UserError
+from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import group_charges
 from fedpriv.mechanisms.models import NOT_COVERED, RELATION, SendsModels
 from fedpriv.privacy.events import Direct
@@ -48,9 +48,7 @@ class Duchi(SendsModels):
         radius: float = 0.075,
         cap: float = 1.0,
     ):
-        for name, value in (("radius", radius), ("cap", cap)):
-            if value <= 0:
-                raise UserError(f"dp_variant.{name}={value:g}: must be positive")
+        positive("dp_variant", radius=radius, cap=cap)
         self.range, self.center, self.radius, self.cap = range, center, radius, cap
 
     def setup(self, setting: Setting) -> Guarantee:

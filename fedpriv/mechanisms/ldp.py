@@ -26,7 +26,7 @@ import torch
 
 from fedpriv.engine import batches
 from fedpriv.engine.work import Private
-from fedpriv.errors import UserError
+from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import DIAGNOSTICS, FLOATS, TUNING, Mechanism, group_charges
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import Charge, Direct, SampledGaussian
@@ -46,12 +46,10 @@ class LDP(Mechanism):
         reference: float | None = None,
         paper_sigma: bool = False,
     ):
-        if clip_norm <= 0:
-            raise UserError(f"clip_norm={clip_norm:g}: the clipping bound must be positive")
-        if reference is not None and (reference <= 0 or noise == "own"):
-            raise UserError(
-                f"dp_variant.reference={reference:g}: must be positive, and needs dp_variant.noise=uniform"
-            )
+        positive("", "the clipping bound must be positive", clip_norm=clip_norm)
+        positive("dp_variant", reference=reference)
+        if reference is not None and noise == "own":
+            raise UserError(f"dp_variant.reference={reference:g}: needs dp_variant.noise=uniform")
         self.clip_norm, self.noise, self.reference, self.paper_sigma = (
             clip_norm,
             noise,

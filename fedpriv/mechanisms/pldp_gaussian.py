@@ -25,7 +25,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 from fedpriv.engine import batches
-from fedpriv.errors import UserError
+from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import FLOATS, group_charges
 from fedpriv.mechanisms.models import NOT_COVERED, RELATION, SendsModels
 from fedpriv.privacy.events import Direct, SampledGaussian
@@ -49,9 +49,7 @@ class PLDPGaussian(SendsModels):
             raise UserError(
                 f"dp_variant.data_rate={data_rate:g}: must lie between 0 and 1 (eq. 4 divides by 1 - q)"
             )
-        for name, value in (("clip_norm", clip_norm), ("sensitivity", sensitivity)):
-            if value <= 0:
-                raise UserError(f"dp_variant.{name}={value:g}: must be positive")
+        positive("dp_variant", clip_norm=clip_norm, sensitivity=sensitivity)
         self.clip_norm, self.data_rate, self.root, self.sensitivity = clip_norm, data_rate, root, sensitivity
 
     def setup(self, setting: Setting) -> Guarantee:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.errors import UserError
+from fedpriv.errors import positive
 from fedpriv.mechanisms.models import SendsModels
 from fedpriv.mechanisms.pldp_gaussian import gaussian_guarantee, noisy
 from fedpriv.privacy.ledger import Guarantee
@@ -35,9 +35,7 @@ class PLDPSign(SendsModels):
         server_sign: bool = True,
         noise: bool = True,
     ):
-        for name, value in (("clip_norm", clip_norm), ("sensitivity", sensitivity)):
-            if value is not None and value <= 0:
-                raise UserError(f"dp_variant.{name}={value:g}: must be positive")
+        positive("dp_variant", clip_norm=clip_norm, sensitivity=sensitivity)
         self.clip_norm, self.server_sign, self.noise = clip_norm, server_sign, noise
         self.sensitivity = 2 * clip_norm if sensitivity is None else sensitivity
 

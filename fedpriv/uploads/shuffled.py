@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.aggregators.mean import Mean
-from fedpriv.errors import UserError
+from fedpriv.errors import UserError, positive
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.privacy.shuffling import BOUND, Reports, largest_local_epsilon
 from fedpriv.setting import Round, Setting
@@ -41,8 +41,7 @@ class Stream:
 
 class Shuffled(Plain):
     def __init__(self, *, unit: Literal["parameter", "model"] = "parameter", delay: float = 1.0):
-        if delay <= 0:
-            raise UserError(f"upload.delay={delay:g}: must be positive, for it is what mixes the messages")
+        positive("upload", "must be positive, for it is what mixes the messages", delay=delay)
         self.unit, self.delay = unit, delay
         self._last = 0.0
 

@@ -11,6 +11,7 @@ the paper's noise. The distiller's and the classifier's updates are sent without
 no end-to-end guarantee; the ablations raw and noise distil nothing and have one.
 """
 
+import math
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from torch import nn
 from fedpriv.engine import batches
 from fedpriv.engine.fast import cores
 from fedpriv.engine.work import Samples
-from fedpriv.errors import UserError
+from fedpriv.errors import UserError, positive
 from fedpriv.privacy.ledger import Release
 from fedpriv.rng import generator, seed_for
 from fedpriv.setting import Round
@@ -66,23 +67,25 @@ class FedPD(NoStage):
         cache: bool = True,
     ):
         std = _deviation(share, noise_std, noise_variance)
-        positive = {"clip": clip, "lr": lr, "latent": latent, "rounds": rounds, "batch_size": batch_size}
-        positive |= {"local_epochs": local_epochs, "data_fraction": data_fraction, "sample_rate": sample_rate}
-        for name, value in positive.items():
-            if value is not None and value <= 0:
-                raise UserError(f"stage.{name}={value:g}: must be positive")
+        positive("stage", clip=clip, lr=lr, latent=latent, rounds=rounds, batch_size=batch_size)
+        positive("stage", local_epochs=local_epochs, data_fraction=data_fraction, sample_rate=sample_rate)
         for name, value in (("data_fraction", data_fraction), ("sample_rate", sample_rate)):
             if value > 1:
                 raise UserError(f"stage.{name}={value:g}: must be at most 1")
-        if mixup < 0 or (distil_noise_std or 0) < 0:
-            raise UserError("stage.mixup and stage.distil_noise_std must not be negative")
-        self.share, self.noise, self.clip, self.latent, self.cache = (
-            share,
-            Noise(noise, std),
-            clip,
-            latent,
-            cache,
-        )
+        least_zero = {"mixup": mixup, "distil_noise_std": distil_noise_std, "weight_kl": weight_kl}
+        least_zero |= {"weight_entropy": weight_entropy, "weight_distance": weight_distance}
+        least_zero |= {"weight_features": weight_features, "weight_raw": weight_raw}
+        for name, given in least_zero.items():
+            if given is not None and not 0 <= given < math.inf:
+                raise UserError(f"stage.{name}={given:g}: must be finite and not negative")
+        if weight_features + weight_raw == 0:
+            raise UserError(
+                "stage.weight_features and stage.weight_raw are both 0: nothing would train the classifier; "
+                "raise one of them"
+            )
+        # Bare features are distilled as noisy ones are, so that one distillation serves both.
+        self.noise = Noise(noise, 0.0 if share == "bare" else std)
+        self.share, self.clip, self.latent, self.cache = share, clip, latent, cache
         self.recipe = Recipe(
             view=view,
             entropy=entropy,
@@ -222,13 +225,12 @@ def _deviation(share: Content, std: float | None, variance: float | None) -> flo
     value = std if variance is None else variance
     name = "noise_std" if variance is None else "noise_variance"
     assert value is not None
-    if share == "bare":
-        return 0.0
-    if value <= 0:
-        raise UserError(
-            f"stage.{name}={value:g}: must be positive; stage.share=bare shares features without noise, and "
-            "its epsilon is infinite"
-        )
+    hint = (
+        "with stage.share=bare it is the noise while distilling; stage.distil_noise_std=0 distils without"
+        if share == "bare"
+        else "stage.share=bare shares features without noise, and its epsilon is infinite"
+    )
+    positive("stage", f"must be positive; {hint}", **{name: value})
     return value if variance is None else value**0.5
 
 
