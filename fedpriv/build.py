@@ -39,9 +39,16 @@ from fedpriv.trainer import LocalSGD, Trainer
 class Run:
     """Everything one run needs, and what was remarked while building it."""
 
-    def __init__(self, trainer: Trainer, data: Data, split: Split, transform: nn.Module, warnings: list[str]):
-        self.trainer, self.data, self.split, self.warnings = trainer, data, split, warnings
+    def __init__(
+        self, trainer: Trainer, origin: Origin, split: Split, transform: nn.Module, warnings: list[str]
+    ):
+        self.trainer, self.data, self.split, self.warnings = trainer, origin.data, split, warnings
         self.transform = transform  # as initialised; each client's own values are in trainer.store
+        self._origin = origin
+
+    def prepare(self) -> None:
+        """What the stage does before round 0."""
+        self.trainer.stage.prepare(self.trainer, self._origin)
 
 
 def make(cfg: DictConfig, group: str, **facts: Any) -> Any:
@@ -153,9 +160,10 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
     )
     origin = Origin(data, lambda: make(cfg, "model", **facts), partition_seed)
     remarks = trainer.stage.announce(trainer, origin)
+    run = Run(trainer, origin, split, network.transform, _warnings(trainer) + remarks)
     if prepare:
-        trainer.stage.prepare(trainer, origin)
-    return Run(trainer, data, split, network.transform, _warnings(trainer) + remarks)
+        run.prepare()
+    return run
 
 
 def _check_norms(network: nn.Module, mechanism: Mechanism) -> None:

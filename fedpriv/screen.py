@@ -122,7 +122,7 @@ def privacy_line(report: dict[str, Any]) -> str:
     claim = f"({number(report['epsilon_claimed_max'])}, {report['delta']:g})-DP for {who}"
     if report["no_guarantee"]:
         mended = report["epsilon_if_mended_max"]
-        rest = f"; were that mended, epsilon would be {number(mended)}" if mended else ""
+        rest = f"; without counting that, epsilon would be {number(mended)}" if mended else ""
         return f"claimed {claim}, but nothing is provable: {report['flaws'][0]}{rest}"
     if report["epsilon_provable_max"] > report["epsilon_claimed_max"] * 1.001:
         return f"claimed {claim}, provable only epsilon {number(report['epsilon_provable_max'])}"

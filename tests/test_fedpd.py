@@ -13,7 +13,7 @@ from fedpriv.errors import UserError, positive
 from fedpriv.privacy import accountants
 from fedpriv.privacy.events import Direct, SampledGaussian
 from fedpriv.privacy.shuffling import Reports
-from fedpriv.stages.fedpd import keep
+from fedpriv.stages.fedpd import distil, keep
 from fedpriv.stages.fedpd.inversion import invert
 from fedpriv.stages.fedpd.noise import Distance, Noise, charge, epsilon, within
 from fedpriv.stages.fedpd.quality import psnr, ssim
@@ -229,7 +229,7 @@ def test_distilling_keeps_most_of_a_sample_out_of_its_features(config, view):
     losses = stage.summary()["stage"]["feature_loss"]
     assert losses[-1] < losses[0]
     shared, labels = data.shared
-    order = torch.cat([data.owned[k, : int(n)] for k, n in enumerate(data.size)])
+    order = data.all_owned
     assert torch.equal(labels, data.y[order])
     noise = shared - (x - stage.distiller(x))[order]
     assert float(noise.std()) == pytest.approx(0.15, rel=0.02)
@@ -315,7 +315,7 @@ def test_a_plan_holds_every_own_sample_and_a_share_of_the_same_size(config):
 def test_the_ablations_share_what_they_say(config):
     trainer = prepared(config, "stage.share=bare").trainer
     data, stage = trainer.train, trainer.stage
-    order = torch.cat([data.owned[k, : int(n)] for k, n in enumerate(data.size)])
+    order = data.all_owned
     x, _ = data.take(order)
     torch.testing.assert_close(data.shared[0], x - stage.distiller(x))
     assert trainer.ledger.releases[0].epsilon == math.inf
@@ -356,6 +356,21 @@ def test_what_is_not_finite_is_refused_without_a_config_too(value):
     positive("group", option=None, other=1)
     with pytest.raises(UserError, match=r"^option=0: must be more$"):
         positive("", "must be more", option=0)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_network_that_diverged_is_not_kept(config, monkeypatch, empty_cache, which):
+    train = distil._train
+
+    def broken(*arguments):
+        trained = train(*arguments)
+        next(iter(trained[which].values())).fill_(math.nan)
+        return trained
+
+    monkeypatch.setattr(distil, "_train", broken)
+    with pytest.raises(UserError, match="diverged"):
+        prepared(config)
+    assert not empty_cache.exists()
 
 
 def test_a_variance_is_not_a_deviation(config):
@@ -420,3 +435,9 @@ def test_distilled_writes_views_and_an_inversion(fedpriv, tmp_path):
     assert (tmp_path / "looked" / "inversion.png").stat().st_size > 1000
     assert fedpriv("distilled", *SMALL, "stage=none").code == 2
     assert "images=0" in fedpriv("distilled", "images=0").err
+
+
+def test_too_many_images_are_refused_before_distilling(fedpriv, empty_cache):
+    done = fedpriv("distilled", *SMALL, *QUICK, "images=100000")
+    assert done.code == 2 and "training samples; ask for fewer" in done.err
+    assert not empty_cache.exists()

@@ -26,6 +26,11 @@ class Samples:
     prepare: Callable[[Tensor], Tensor]  # stored samples -> what a model sees
     shared: tuple[Tensor, Tensor] | None = None  # inputs [M, ...] and labels [M] numbered behind all others
 
+    @property
+    def all_owned(self) -> Tensor:
+        """The numbers of the samples somebody owns, client after client."""
+        return torch.cat([own[:n] for own, n in zip(self.owned, self.size.tolist(), strict=True)])
+
     def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs as a model sees them and labels of samples `index`, of any shape."""
         flat = index.reshape(-1)  # index_select copies whole rows; x[index] would go element by element

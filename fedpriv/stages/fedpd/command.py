@@ -63,12 +63,14 @@ def parse(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
 def distilled(cfg: DictConfig, own: dict[str, Any]) -> int:
     folder = Path(own["out"])
     with preparing():
-        run = build(cfg)
+        run = build(cfg, prepare=False)
         trainer, stage = run.trainer, run.trainer.stage
-        if not isinstance(stage, FedPD) or stage.distiller is None:
+        if not isinstance(stage, FedPD) or not stage.distils:
             raise UserError("fedpriv distilled needs stage=fedpd with stage.share=features or bare")
+        chosen = _chosen(trainer.train.size.tolist(), own["images"])
+        run.prepare()
         table = _views(cfg, trainer, stage, run.data, own["epochs"])
-        rows, pictures, columns = _attack(trainer, stage, own)
+        rows, pictures, columns = _attack(trainer, stage, *chosen, own["steps"])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in (("views.csv", table), ("inversion.csv", rows)):
@@ -102,14 +104,13 @@ def _views(cfg: DictConfig, trainer: Trainer, stage: FedPD, data: Data, epochs: 
     assert distiller is not None and auxiliary is not None
     classifiers = {"auxiliary": auxiliary}
     samples = trainer.train
-    numbers = torch.cat([samples.owned[k, : int(n)] for k, n in enumerate(samples.size)])
     for view in ("x", "x_g") if epochs else ():
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_for(trainer.seed, "views init", view))
             facts = {"shape": data.shape, "classes": data.classes, "vocabulary": data.vocabulary}
             model = make(cfg, "model", **facts).to(trainer.theta.device, trainer.theta.dtype)
         options = {"epochs": epochs, "seed": trainer.seed}
-        classifiers[f"trained on {view}"] = views.train(model, samples, numbers, view, distiller, **options)
+        classifiers[f"trained on {view}"] = views.train(model, samples, view, distiller, **options)
     return [
         {
             "classifier": name,
@@ -125,18 +126,17 @@ def _views(cfg: DictConfig, trainer: Trainer, stage: FedPD, data: Data, epochs: 
 
 
 def _attack(
-    trainer: Trainer, stage: FedPD, own: dict[str, Any]
+    trainer: Trainer, stage: FedPD, clients: list[int], places: list[int], steps: int
 ) -> tuple[list[dict[str, Any]], dict[str, list], list[str]]:
     """The table, the rows of the picture and its column titles."""
     data, distiller = trainer.train, stage.distiller
     assert distiller is not None and data.shared is not None
-    clients, places = _chosen(data.size.tolist(), own["images"])
     numbers = data.owned[clients, places]
     x, labels = data.take(numbers)
     starts = [sum(data.size.tolist()[:k]) for k in clients]  # the shared set has client after client
     shared = data.shared[0][[s + p for s, p in zip(starts, places, strict=True)]].to(x.dtype)
     sources = {"x_g": clipped(views.seen(x, "x_g", distiller), stage.clip), "x_p": shared}
-    guesses = {name: invert(s, distiller, stage.clip, steps=own["steps"]) for name, s in sources.items()}
+    guesses = {name: invert(s, distiller, stage.clip, steps=steps) for name, s in sources.items()}
     span = float((distiller.high - distiller.low).max())
     raw = x.cpu().numpy()
     rows = [

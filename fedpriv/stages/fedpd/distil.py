@@ -54,7 +54,7 @@ def distil(
                 notes.show(number + 1, f"classifier's loss on features {loss:.3f}")
     finally:
         torch.set_num_threads(threads)
-    if not all(bool(t.isfinite().all()) for t in distiller.state_dict().values()):
+    if not all(bool(t.isfinite().all()) for n in (distiller, classifier) for t in n.state_dict().values()):
         raise UserError(
             "stage=fedpd: the distillation diverged to values that are not numbers; lower stage.lr"
         )

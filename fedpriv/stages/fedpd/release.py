@@ -64,8 +64,7 @@ def released(
     Noise is drawn on the CPU, so that it is the same on every device.
     """
     out: list[Tensor] = []
-    numbers = torch.cat([data.owned[k, : int(n)] for k, n in enumerate(data.size)])
-    draws = generator(key, "release")
+    numbers, draws = data.all_owned, generator(key, "release")
     half = numbers.numel() * data.x[0].numel() * 4 > _READY
     blocks = numbers.split(_BLOCK)
     notes = Notes("making what is shared: block", len(blocks))

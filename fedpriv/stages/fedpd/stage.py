@@ -143,7 +143,7 @@ class FedPD(NoStage):
             )
         )
         held = torch.zeros(origin.data.classes, dtype=torch.bool)
-        held[trainer.train.y[_owned(trainer.train)].cpu()] = True
+        held[trainer.train.y[trainer.train.all_owned].cpu()] = True
         missing = torch.nonzero(~held)[:, 0].tolist()
         if not missing:
             return []
@@ -232,11 +232,6 @@ def _deviation(share: Content, std: float | None, variance: float | None) -> flo
     )
     positive("stage", f"must be positive; {hint}", **{name: value})
     return value if variance is None else value**0.5
-
-
-def _owned(data: Samples) -> torch.Tensor:
-    """The numbers of all samples somebody owns."""
-    return torch.cat([data.owned[k, : int(n)] for k, n in enumerate(data.size)])
 
 
 def public_range(origin: Origin) -> tuple[torch.Tensor, torch.Tensor]:

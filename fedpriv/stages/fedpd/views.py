@@ -14,6 +14,7 @@ from fedpriv.engine.dropout import name_dropouts
 from fedpriv.engine.work import Samples
 from fedpriv.rng import generator, seed_for
 from fedpriv.screen import Notes
+from fedpriv.stages.fedpd.release import features
 from fedpriv.stages.fedpd.vae import Distiller
 
 VIEWS = ("x", "x_s", "x_g")
@@ -21,14 +22,16 @@ _BLOCK = 512
 
 
 def seen(x: Tensor, view: str, distiller: Distiller) -> Tensor:
-    with torch.no_grad():
-        return x if view == "x" else distiller(x) if view == "x_s" else x - distiller(x)
+    """[B, ...]; x itself, what the distiller keeps of it, or what is left."""
+    if view == "x_s":
+        with torch.no_grad():
+            return distiller(x)
+    return features(x, distiller if view == "x_g" else None)
 
 
 def train(
     classifier: nn.Module,
     data: Samples,
-    numbers: Tensor,
     view: str,
     distiller: Distiller,
     *,
@@ -37,7 +40,8 @@ def train(
     batch_size: int = 64,
     lr: float = 1e-3,
 ) -> nn.Module:
-    """Passes over the samples `numbers` as `view` shows them."""
+    """Passes over all clients' samples as `view` shows them."""
+    numbers = data.all_owned
     dropouts = name_dropouts(classifier)
     optimiser = torch.optim.AdamW(classifier.train().parameters(), lr=lr)
     order = generator(seed, "views", view)
