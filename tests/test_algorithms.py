@@ -259,6 +259,36 @@ def test_scaffolds_variate_stays_the_average_of_all_clients_variates(config, agg
     torch.testing.assert_close(trainer.algorithm.state()["control"], p @ variates, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("options", "where", "call"),
+    [
+        (("dp=cdp", "algorithm=ppsgd", "dp_variant.clip=step", "clip_norm=0.05"), "mechanism", "after_step"),
+        (("dp=none", "algorithm=scaffold", "momentum=0.5"), "algorithm", "correction"),
+    ],
+)
+def test_what_is_done_to_a_step_finds_its_clients_where_they_were_reordered(config, options, where, call):
+    """Clients with most steps come first in the fast engine: rows are positions there, slices in the loop.
+    Personal models and variates differ from client to client, so a wrong row would show."""
+    thetas, seen = [], []
+    for engine in ("fast", "loop"):
+        uneven = ("partition=dirichlet", "batch_size=20", "dtype=float64", f"engine={engine}")
+        trainer = build(config(*SMALL, *options, *uneven)).trainer
+        assert len(set(trainer.setting.steps)) > 1
+        part = getattr(trainer, where)
+        make = getattr(part, call)
+
+        def spied(*arguments, make=make, kinds=seen):
+            done = make(*arguments)
+            return done and (lambda weights, rows: kinds.append(type(rows)) or done(weights, rows))
+
+        setattr(part, call, spied)
+        for _ in range(2):
+            trainer.round()
+        thetas.append(trainer.theta)
+    torch.testing.assert_close(*thetas)
+    assert set(seen) == {torch.Tensor, slice}
+
+
 def test_scaffolds_variate_is_a_mean_gradient_with_momentum_too(config):
     """With one full batch and a tiny rate the gradient g hardly changes, so c_k is g and not g / (1 - m)."""
     same = ("dp=none", "batch_size=1000", "local_epochs=4", "lr=1e-4", "dtype=float64", "rounds=1")

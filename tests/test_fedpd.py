@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
+from torch import nn
 
 from fedpriv.build import build
 from fedpriv.errors import UserError, positive
@@ -15,6 +16,7 @@ from fedpriv.privacy.events import Direct, SampledGaussian
 from fedpriv.privacy.shuffling import Reports
 from fedpriv.stages.fedpd import distil, keep
 from fedpriv.stages.fedpd.inversion import invert
+from fedpriv.stages.fedpd.losses import Recipe, Step
 from fedpriv.stages.fedpd.noise import Distance, Noise, charge, epsilon, within
 from fedpriv.stages.fedpd.quality import psnr, ssim
 from fedpriv.stages.fedpd.release import clipped, distances
@@ -154,6 +156,67 @@ def test_inversion_knows_the_clip():
     assert (knowing - x).square().mean() < 0.9 * (ignoring - x).square().mean()
 
 
+def a_step(**options):
+    """Of a distiller that says 0.2 and a linear classifier of three classes; and all costs it descends on."""
+    recipe = Recipe(
+        **{
+            "view": "generalisation",
+            "entropy": "mse",
+            "noise": Noise("gaussian", 0.0),
+            "rounds": 1,
+            "sample_rate": 1.0,
+            "local_epochs": 1,
+            "batch_size": 2,
+            "lr": 0.1,
+            "data_fraction": 1.0,
+            "mixup": 0.0,
+            "weight_entropy": 5.0,
+            "weight_features": 2.0,
+            "weight_raw": 0.4,
+            "weight_kl": 0.7,
+            "weight_distance": 3.0,
+            **options,
+        }
+    )
+    classifier = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    nn.init.zeros_(classifier[1].weight).data[0] = 1 / 64  # the first logit is the image's mean
+    nn.init.zeros_(classifier[1].bias)
+    step, seen = Step(recipe, constant_distiller(), classifier, 0), []
+    descend = step._descend
+
+    def spied(cost, *optimisers):
+        networks = (step.distiller, step.classifier)
+        before = [[p.detach().clone() for p in n.parameters()] for n in networks]
+        descend(cost, *optimisers)
+        moved = [
+            any(not torch.equal(a, b) for a, b in zip(old, n.parameters(), strict=True))
+            for old, n in zip(before, networks, strict=True)
+        ]
+        seen.append((float(cost.detach()), *moved))
+
+    step._descend = spied
+    return step, seen
+
+
+def test_the_cost_of_the_generalisation_view_by_hand():
+    """x is 0.5 and x_g 0.3 everywhere, so the first class costs log(1 + 2 exp(-0.5)) and -0.3."""
+    step, seen = a_step()
+    step.distiller.mean.bias.data.fill_(0.5)  # KL of four latents at 0.5: 4 * 0.5^2 / 2
+    step(torch.full((2, 1, 8, 8), 0.5), torch.tensor([0, 0]))
+    raw, features = (math.log(1 + 2 * math.exp(-m)) for m in (0.5, 0.3))
+    by_hand = 5 * 0.3**2 + 0.7 * 0.5 / 64 + 2 * features + 0.4 * raw + 3 * 0.2**2
+    assert seen == [(pytest.approx(by_hand, rel=1e-5), True, True)]
+
+
+@pytest.mark.parametrize("mixup", [0.0, 1.0])
+def test_in_the_optimisation_view_either_network_moves_alone(mixup):
+    step, seen = a_step(view="optimisation", mixup=mixup, noise=Noise("gaussian", 0.1))
+    x = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    for _ in range(2):
+        step(x, torch.tensor([0, 1]))
+    assert [moved for _, *moved in seen] == 2 * [[True, False], [False, True]]
+
+
 # -- the ledger
 
 
@@ -275,14 +338,18 @@ def test_threads_do_not_change_a_distillation(config):
     assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "fednova"])
+@pytest.mark.parametrize(
+    "algorithm", ["fedavg", "fedprox", "scaffold", "scaffold algorithm.option=I", "fednova"]
+)
 def test_it_plugs_into_every_optimiser(config, algorithm):
-    run = prepared(config, f"algorithm={algorithm}", "momentum=0.9", "partition=dirichlet", "stage.share=raw")
-    start = run.trainer.theta.clone()
-    result = run.trainer.round()
-    assert bool(run.trainer.theta.isfinite().all()) and not torch.equal(start, run.trainer.theta)
-    size = run.trainer.setting.samples[result.clients].sum()
-    assert result.downlink == len(result.clients) * 4 * start.numel() + size * 64 * 4
+    options = (*f"algorithm={algorithm}".split(), "momentum=0.9", "partition=dirichlet", "stage.share=raw")
+    run = prepared(config, *options, "lr=0.02")
+    for _ in range(2):  # variates are zero in the first
+        start = run.trainer.theta.clone()
+        result = run.trainer.round()
+        assert bool(run.trainer.theta.isfinite().all()) and not torch.equal(start, run.trainer.theta)
+        size = run.trainer.setting.samples[result.clients].sum()
+        assert result.downlink == len(result.clients) * 4 * start.numel() + size * 64 * 4
 
 
 @pytest.mark.parametrize("dp", ["none", "ldp"])
