@@ -9,7 +9,7 @@ JOBS ?= 1
 SEEDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long lint format bench study-heterogeneity clean
+.PHONY: help install demo test test-long lint format bench clean
 
 help:
 	@echo "make demo       install and run the built-in example (digits, 20 clients, LDP, epsilon 8)"
@@ -17,7 +17,6 @@ help:
 	@echo "make test-long  the tests that take minutes"
 	@echo "make reproduce-privatefl-table9  a published table or figure, beside the printed numbers; also"
 	@echo "                reproduce-privatefl, reproduce-all; SCALE=full|cpu|smoke JOBS=2 SEEDS=3"
-	@echo "make study-heterogeneity  PrivateFL's Figures 1, 3, 6, 7, 8 and 10 on MNIST: about a day"
 	@echo "make bench      speed against Opacus, as ratios"
 	@echo "make lint       ruff and mypy;  make format  rewrites the code's layout"
 	@echo "make clean      remove the environment and caches (results in outputs/ stay)"
@@ -55,9 +54,6 @@ test-long: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed
 	$(BIN)/python scripts/bench.py
-
-study-heterogeneity: $(VENV)/.installed
-	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/heterogeneity.sh
 
 # reproduce-pfa-fig3 is the recipe pfa/fig3, reproduce-pfa all of that paper's: the first dash becomes a slash.
 reproduce-%: RECIPE = $(shell echo '$*' | sed 's,-,/,')

@@ -1,12 +1,8 @@
 """Figures: hand-made runs with known numbers give exactly their means, and mixed runs are refused."""
 
 import csv
-import itertools
 import json
 import os
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +11,7 @@ from omegaconf import OmegaConf
 
 from fedpriv import catalogue
 from fedpriv.catalogue import option_of
-from fedpriv.config import GROUPS, check
+from fedpriv.config import GROUPS
 from fedpriv.errors import UserError
 from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss, results
 from fedpriv.figures.command import KINDS
@@ -324,122 +320,3 @@ def test_help_and_completion(fedpriv, monkeypatch, tmp_path):
     (tmp_path / "outputs").mkdir()
     monkeypatch.setenv("COMP_LINE", "fedpriv figure loss out")
     assert {"out=", "outputs/"} <= set(fedpriv("-sc", "query=bash").out.split())
-
-
-# -- the study
-
-
-def script(*overrides: str, figures: str | None = None, fedpriv: str, folder: Path) -> str:
-    environment = {**os.environ, "FEDPRIV": fedpriv, "PYTHONPATH": str(ROOT)}
-    if figures:
-        environment["FIGURES"] = figures
-    command = [ROOT / "scripts" / "heterogeneity.sh", *overrides]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_study_runs_from_end_to_end(tmp_path):
-    quick = ("dataset=digits", "rounds=2", "model.sizes=[8]", "clients=4", "epsilon=2", "threads=1")
-    script(*quick, figures="1a", fedpriv=f"{sys.executable} -m fedpriv", folder=tmp_path)
-    folder = tmp_path / "outputs" / "heterogeneity"
-    rows = table(folder / "figure-1a.csv")
-    assert [(r["dp"], r["epsilon"]) for r in rows] == [("ldp", "2.0"), ("none", "")]
-    assert (folder / "figure-1a.png").exists()
-
-
-def test_every_cell_of_the_study_is_a_run_of_the_paper(config, tmp_path):
-    """What the script would call, asked of `echo`: every cell passes the check, every figure has a kind."""
-    lines = [shlex.split(line) for line in script(fedpriv="echo", folder=tmp_path).splitlines()]
-    sweeps = [line[2:] for line in lines if line[:2] == ["run", "-m"]]
-    figures = [line[1:] for line in lines if line[0] == "figure"]
-    assert len(sweeps) + len(figures) == len(lines)
-    assert {kind for kind, *_ in figures} == set(KINDS) - {"target", "noise"}  # which are FedPD's
-    choices = ("dp", "transform", "dataset")
-    for sweep in dict.fromkeys(map(tuple, sweeps)):
-        given = [o.partition("=") for o in sweep if not o.startswith("hydra.")]
-        every = [[f"{k}={v}" for v in values.split(",")] for k, _, values in given if k in choices]
-        first = [f"{k}={v if '[' in v else v.split(',')[0]}" for k, _, v in given if k not in choices]
-        for chosen in itertools.product(*every):
-            cfg = config(*chosen, *first)
-            check(cfg)
-            assert cfg.delta == 1e-3
-            if {"dataset=features", "dataset=emnist"} & set(chosen):
-                continue  # other settings: the encoder's and Agarwal et al.'s
-            assert cfg.model.activation == "tanh" and cfg.batch_size == 64
-            if "dp=cdp" in chosen:
-                assert cfg.lr == 0.005 and cfg.dp_variant.bound == "paper"
-                assert cfg.transform.get("lr", 0.1) == 0.1
-            elif "dp=ldp" in chosen:
-                assert cfg.lr == 0.1 and cfg.transform.get("lr") is None
-    ones = [s for s in sweeps if any("/1a" in o or "/1c" in o for o in s)]
-    assert ones and all(
-        {"clients=10", "rounds=100", "partition.classes_per_client=6"} <= set(s) for s in ones
-    )
-
-
-# -- rounds to a target
-
-
-@pytest.fixture
-def put_accuracy(put):
-    """Write a finished run with these accuracies on the whole test set, round by round."""
-
-    def make(*overrides, accuracies):
-        place = put("dp=none", *overrides)
-        lines = ["round,accuracy_global", *(f"{r},{a}" for r, a in enumerate(accuracies, 1))]
-        (place / "metrics.csv").write_text("\n".join(lines) + "\n")
-
-    return make
-
-
-def test_rounds_to_fedavgs_best_and_speed_up(fedpriv, put_accuracy, tmp_path):
-    put_accuracy("seed=0", accuracies=(0.2, 0.5, 0.4, 0.6))
-    put_accuracy("seed=1", accuracies=(0.2, 0.3, 0.5, 0.8))
-    put_accuracy("seed=0", "stage=fedpd", accuracies=(0.7, 0.6, 0.6, 0.6))  # at seed 0's 0.6 in round 1
-    put_accuracy("seed=1", "stage=fedpd", accuracies=(0.5, 0.7, 0.9, 0.6))  # at seed 1's 0.8 in round 3
-    put_accuracy("seed=0", "algorithm=fednova", accuracies=(0.2, 0.6, 0.6, 0.6))
-    put_accuracy("seed=1", "algorithm=fednova", accuracies=(0.2, 0.6, 0.6, 0.6))  # never at 0.8
-    done = fedpriv("figure", "target", "runs")
-    assert done.code == 0, done.err
-    rows = table(tmp_path / "runs" / "figure-target.csv")
-    assert [(r["algorithm"], r["stage"]) for r in rows] == [
-        ("fedavg", "none"),
-        ("fedavg", "fedpd"),
-        ("fednova", "none"),
-    ]
-    base, stage, nova = rows
-    assert float(base["accuracy_global_best"]) == pytest.approx(0.7) and float(base["target"]) == 0.7
-    assert (base["rounds_to_target"], base["speed_up"], base["gain"]) == ("4.0", "1.0", "0.0")
-    assert (stage["rounds_to_target"], stage["speed_up"]) == ("2.0", "2.0")
-    assert float(stage["gain"]) == pytest.approx(0.1)
-    assert (nova["rounds_to_target"], nova["seeds_that_reached_it"], nova["speed_up"]) == ("", "1", "")
-    assert fedpriv("figure", "target", "runs", "target=0.55").code == 0
-    rows = table(tmp_path / "runs" / "figure-target.csv")
-    assert [r["rounds_to_target"] for r in rows] == ["4.0", "1.5", "2.0"]
-
-
-def test_a_target_without_fedavg_or_with_mixed_runs_is_refused(fedpriv, put_accuracy):
-    put_accuracy("algorithm=fedprox", accuracies=(0.2, 0.6))
-    assert "no run with algorithm=fedavg" in fedpriv("figure", "target", "runs").err
-    assert "between 0 and 1" in fedpriv("figure", "target", "runs", "target=60").err
-    put_accuracy("algorithm=fedprox", "algorithm.mu=1", accuracies=(0.2, 0.6))
-    assert "algorithm.mu" in fedpriv("figure", "target", "runs", "target=0.5").err
-
-
-def test_accuracy_against_the_noise_of_a_stage(fedpriv, put, tmp_path):
-    for seed, std, accuracy in ((0, 0.1, 0.5), (1, 0.1, 0.7), (0, 0.4, 0.2), (1, 0.4, 0.4)):
-        options = ("stage=fedpd", "stage.share=raw", f"stage.noise_std={std}", f"seed={seed}")
-        place = put("dp=none", *options, accuracy_global_best=accuracy)
-        release = {"noise_std": std, "epsilon_alone": 10 / std}
-        (place / "privacy.json").write_text(json.dumps({"releases": [release]}))
-    done = fedpriv("figure", "noise", "runs")
-    assert done.code == 0, done.err
-    rows = table(tmp_path / "runs" / "figure-noise.csv")
-    names = ("algorithm", "noise_std", "epsilon_of_sharing_alone", "accuracy_global_best", "seeds")
-    assert [tuple(r[n] for n in names) for r in rows] == [
-        ("fedavg", "0.1", "100.0", "0.6", "2"),
-        ("fedavg", "0.4", "25.0", "0.30000000000000004", "2"),
-    ]
-    put("dp=none", accuracy_global_best=0.1, folder="others")
-    assert "shares nothing" in fedpriv("figure", "noise", "others").err

@@ -66,6 +66,22 @@ def test_a_figure_over_an_axis_is_in_the_order_of_its_numbers(tmp_path):
     assert drawn(figure.axes[0]) == {"with": ([10, 50, 100], pytest.approx([0.3, 0.7, 0.9]))}
 
 
+def test_without_a_budget_there_is_a_level_and_no_point(tmp_path):
+    numbers = {("ldp", e): {"emd": v} for e, v in (("2", 0.4), ("8", 0.2), ("inf", 0.1))}
+    (axes,) = draw(result("privatefl/fig1", tmp_path, numbers)).axes
+    assert drawn(axes)["ldp"] == ([2, 8], pytest.approx([0.4, 0.2])) and axes.get_ylabel() == "emd"
+    (level,) = (line for line in axes.get_lines() if line.get_linestyle() == "--")
+    assert list(level.get_ydata()) == [0.1, 0.1]
+
+
+def test_one_measured_number_against_another(tmp_path):
+    values = {"2": (0.5, 0.6), "8": (0.3, 0.9)}
+    own = recipe.load("privatefl/fig7").values["accuracy"]
+    numbers = {("mnist", "ldp", "fedavg", e): {"emd": x, own: y} for e, (x, y) in values.items()}
+    axes = draw(result("privatefl/fig7", tmp_path, numbers)).axes[0]
+    assert drawn(axes) == {"ldp, fedavg": ([0.3, 0.5], pytest.approx([0.9, 0.6]))}
+
+
 def test_nothing_inside_a_picture_is_cut_off(rounds, tmp_path):
     (path,) = picture(rounds, tmp_path / "figures")
     assert path.name == "pldpfl-fig2.png" and path.read_bytes().startswith(b"\x89PNG")

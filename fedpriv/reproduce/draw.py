@@ -4,6 +4,7 @@
 """
 
 import itertools
+import math
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -46,8 +47,11 @@ def draw(comparison: Comparison) -> Figure | None:
                 points = _over_rounds(comparison, own)
             else:
                 points = _over_axis(comparison, own, wanted["x"], name)
-            if points:
-                _line(one, points, number, ", ".join(map(_short, line)))
+            named = ", ".join(map(_short, line))
+            if finite := [p for p in points if isinstance(p[0], str) or math.isfinite(p[0])]:
+                _line(one, finite, number, named)
+            for _, level in points[len(finite) :]:  # without a budget: a level, not a point
+                one.axhline(level.mean, color=COLOURS[number % len(COLOURS)], linestyle="--", linewidth=1)
         _quoted(one, comparison, inside, name)
         one.set_title(", ".join(f"{a} {_short(v)}" for a, v in zip(apart, panel, strict=True)), fontsize=9)
         one.set_xlabel(str(wanted["x"]).replace("_", " "), fontsize=8)
@@ -88,10 +92,13 @@ def _part(comparison: Comparison, key: Key, names: Any) -> Key:
 
 
 def _over_axis(comparison: Comparison, keys: list[Key], axis: str, name: str) -> list[tuple[Any, Mean]]:
-    """A point for each value of the axis: numbers in order, words as they come."""
-    place = list(comparison.recipe.axes).index(axis)
-    found = [(key[place], comparison.value(key, name)) for key in keys]
-    points = [(x, mean) for x, mean in found if mean is not None]
+    """A point for each value of the axis, or of the measured number: numbers in order, words as they come."""
+    axes, points = list(comparison.recipe.axes), []
+    for key in keys:
+        mean, measured = comparison.value(key, name), comparison.value(key, axis)
+        x: Any = key[axes.index(axis)] if axis in axes else measured and measured.mean
+        if mean is not None and x is not None:
+            points.append((x, mean))
     try:
         return sorted((float(x), mean) for x, mean in points)
     except ValueError:
