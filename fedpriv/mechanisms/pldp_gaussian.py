@@ -121,9 +121,10 @@ def gaussian_guarantee(
     beyond = setting.layout.shared * setting.most * norm.sf(LONGEST - 2 * bound / float(sigma.min()))
     outright = values and beyond > 0.5
     if outright:
-        flaws += (
+        flaws = (
             f"noise drawn in floats ends at {LONGEST:g} deviations, and a weight can move by "
             f"{2 * bound / float(sigma.min()):.3g} of them: some of the values sent tell the data outright",
+            *flaws,
         )
     return Guarantee(
         unit=SendsModels.unit,
