@@ -161,12 +161,12 @@ class FastEngine:
     def _train_chunk(
         self, net: StackedNet, work: Work, data: Samples, chosen: Rows, loss: Tensor, ahead: bool
     ) -> None:
-        plan = work.plan.rows(chosen)
-        counts, staying = plan.taken.T.tolist(), plan.active.sum(0).tolist()  # [T][C], [T]
+        counts = work.plan.taken[chosen].T.tolist()  # [T][C]
+        staying = work.plan.active[chosen].sum(0).tolist()  # [T]
         chunk = everyone = Chunk.of(work, data, chosen)
         weights, buffers = self.layout.views(chunk.rows), self.buffers.views(chunk.statistics)
         total = chunk.rows.new_zeros(len(chunk.rows))
-        steps = int(plan.active.any(0).sum())  # a client's idle steps come last
+        steps = sum(map(bool, staying))  # a client's idle steps come last
         add_noise = self._noise(work, chunk.rows, chosen, steps, ahead)
 
         def fetch(step: int) -> tuple[Tensor, Tensor]:

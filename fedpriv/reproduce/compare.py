@@ -157,6 +157,12 @@ class Comparison:
             for view, name in self._meanings(claim.metric).items()
         ]
 
+    def held_in_own_view(self) -> list[Held]:
+        """Claims that were run, as the paper looks at them: accuracies in the view it reports."""
+        own = next(iter(self.views()), "")
+        run = [h for h in self.held() if h.verdict != "not run"]
+        return [h for h in run if h.claim.metric != "accuracy" or h.view == own]
+
     def _meanings(self, metric: str) -> dict[str, str]:
         """Where a claim is looked up: accuracies in both views, another number as it is."""
         return self.views() if metric == "accuracy" else {metric: self.recipe.values[metric]}

@@ -3,6 +3,7 @@
 `figure` of the recipe: {x: axis or "round", line: axis, panel: [axis, ...], y: a number of ours}.
 """
 
+import io
 import itertools
 import math
 from typing import Any
@@ -19,6 +20,16 @@ _WIDE = 3  # panels side by side
 _NARROWEST = 6.0  # inches
 _FEW = 4  # budgets that are written out in a legend
 _LETTER = 0.085  # inches of a letter in the legend, generously
+
+
+def png(comparison: Comparison) -> bytes | None:
+    """The figure as a picture, or None as `draw`."""
+    figure = draw(comparison)
+    if figure is None:
+        return None
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
+    return data.getvalue()
 
 
 def draw(comparison: Comparison) -> Figure | None:

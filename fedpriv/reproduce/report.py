@@ -2,7 +2,6 @@
 
 import base64
 import datetime
-import io
 import statistics
 from collections.abc import Sequence
 from importlib.resources import files
@@ -17,7 +16,7 @@ from fedpriv.files import write_atomically
 from fedpriv.reproduce import recipe as recipes
 from fedpriv.reproduce import results, rows
 from fedpriv.reproduce.compare import Answer, Comparison, Key
-from fedpriv.reproduce.draw import draw
+from fedpriv.reproduce.draw import png
 from fedpriv.reproduce.reference import printed
 from fedpriv.reproduce.rows import Row
 from fedpriv.reproduce.table import layout, number, parts, quoted
@@ -68,7 +67,7 @@ def render(comparisons: Sequence[Comparison], folder: Path) -> str:
 
 def _totals(run: Sequence[Comparison], every: int) -> dict[str, int]:
     answers = [a for c in run for a in c.answers() if a.ours is not None]
-    held = [h for c in run for h in c.held() if h.view == next(iter(c.views())) and h.verdict != "not run"]
+    held = [h for c in run for h in c.held_in_own_view()]
     return {
         "runs": len({r.hash for c in run for r in c.runs}),
         "recipes": len(run),
@@ -147,12 +146,7 @@ def _cell(comparison: Comparison, key: Key | None, metric: str, name: str) -> di
 
 
 def _picture(comparison: Comparison) -> str:
-    figure = draw(comparison)
-    if figure is None:
-        return ""
-    data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=110)
-    return base64.b64encode(data.getvalue()).decode()
+    return base64.b64encode(png(comparison) or b"").decode()
 
 
 def _privacy(comparison: Comparison) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedpriv.errors import UserError
 from fedpriv.files import write_atomically
-from fedpriv.reproduce.compare import Answer, Comparison, Held
+from fedpriv.reproduce.compare import Answer, Comparison
 from fedpriv.reproduce.reference import printed
 
 BEGIN = "<!-- results, written by `fedpriv report readme=README.md` -->"
@@ -57,7 +57,7 @@ def _table(run: Sequence[Comparison]) -> list[str]:
     for c in run:
         verdicts = Counter(a.verdict for a in c.answers() if a.ours is not None)
         better, worse = verdicts["better"] + verdicts["higher"], verdicts["worse"] + verdicts["lower"]
-        held = _own_view(c)
+        held = c.held_in_own_view()
         seeds = sorted({len(rows) for rows in c.cells.values()})
         counts = [sum(getattr(h, name) for h in held) for name in ("holds", "ties", "fails")]
         cells = (
@@ -74,21 +74,11 @@ def _table(run: Sequence[Comparison]) -> list[str]:
     return lines
 
 
-def _own_view(comparison: Comparison) -> list[Held]:
-    """Claims as the paper looks at them: accuracies in the view it reports."""
-    own = next(iter(comparison.views()), "")
-    return [
-        h
-        for h in comparison.held()
-        if h.verdict != "not run" and (h.claim.metric != "accuracy" or h.view == own)
-    ]
-
-
 def _failing(run: Sequence[Comparison]) -> list[str]:
     return [
         f"- {_PAPERS[c.recipe.paper]}, {c.recipe.artifact}: {h.claim.text}: "
         f"{'fails' if h.verdict == 'fails' else 'not always'} ({h.holds} hold, {h.ties} tie, {h.fails} fail)"
         for c in run
-        for h in _own_view(c)
+        for h in c.held_in_own_view()
         if h.fails
     ]

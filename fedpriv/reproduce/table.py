@@ -16,7 +16,7 @@ from fedpriv.files import write_atomically
 from fedpriv.reproduce import recipe as recipes
 from fedpriv.reproduce import rows
 from fedpriv.reproduce.compare import Comparison, Key
-from fedpriv.reproduce.draw import draw
+from fedpriv.reproduce.draw import png
 from fedpriv.reproduce.rules import RULES
 
 TABLES, FIGURES = "tables", "figures"
@@ -195,14 +195,12 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
 
 def picture(comparison: Comparison, folder: Path) -> list[Path]:
     """The figure, where the paper has one."""
-    figure = draw(comparison)
-    if figure is None:
+    data = png(comparison)
+    if data is None:
         return []
-    data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{comparison.recipe.paper}-{comparison.recipe.artifact}.png"
-    write_atomically(path, data.getvalue())
+    write_atomically(path, data)
     return [path]
 
 
