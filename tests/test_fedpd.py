@@ -221,21 +221,20 @@ def test_in_the_optimisation_view_either_network_moves_alone(mixup):
 
 
 def test_the_ledger_says_what_sharing_costs_and_that_nothing_is_proved(config):
-    ledger = build(config(*SMALL, *QUICK, "dp=ldp"), prepare=False).trainer.ledger
-    before = build(config(*SMALL, "dp=ldp"), prepare=False).trainer.ledger
+    """Under a variant that cannot protect the distillation; 64 pixels in [-1, 1], so x_g moves by up to 4."""
+    ledger = build(config(*SMALL, *QUICK, "dp=duchi"), prepare=False).trainer.ledger
+    before = build(config(*SMALL, "dp=duchi"), prepare=False).trainer.ledger
     report = ledger.report(noise_seeded=True)
     (sent,) = report["releases"]
-    assert sent["sensitivity_l2"] == pytest.approx(4 * 8)  # 64 pixels in [-1, 1]
+    assert sent["sensitivity_l2"] == pytest.approx(4 * 8)
     assert sent["range_of_inputs"] == "[-1, 1]" and sent["noise_std"] == 0.15
     assert sent["epsilon_alone"] == pytest.approx(epsilon(Noise("gaussian", 0.15), Distance(0, 32.0), 1e-3))
-    assert report["no_guarantee"] and "without any privacy" in report["flaws"][0]
+    assert report["no_guarantee"] and any("without any privacy" in flaw for flaw in report["flaws"])
     assert any("labels" in line for line in report["not_covered"])
     assert ledger.eligible().all()  # the budget is the training's
     counts = np.full(4, 3)
-    rdp = accountants.create("rdp")
-    total = rdp.epsilon(before.guarantee.claimed[0], 3, 1e-3, (SampledGaussian(1.0, 0.15 / 16),))
-    assert ledger.claimed(counts)[0] == ledger.if_mended(counts)[0] == pytest.approx(total)
-    assert total > before.claimed(counts)[0]
+    assert (ledger.claimed(counts) > before.claimed(counts)).all()
+    assert (ledger.if_mended(counts) > before.provable(counts)).all()
     assert np.isinf(ledger.provable(np.zeros(4, dtype=int))).all()  # before any round
 
 
@@ -253,7 +252,7 @@ def test_without_distilling_the_composed_total_is_proved(config):
 def test_protecting_a_client_counts_all_its_rows_jointly(config):
     ledger = build(config(*SMALL, *QUICK, "dp=cdp", "stage.clip=2"), prepare=False).trainer.ledger
     trainer = build(config(*SMALL, "dp=cdp"), prepare=False).trainer
-    (event,) = ledger.releases[0].charge
+    (event,) = ledger.releases[0].charges[0]
     rows = trainer.setting.samples.max()
     assert event.noise_multiplier == pytest.approx(0.15 / (2 * math.sqrt(rows)))
 
@@ -267,7 +266,7 @@ def test_the_charge_follows_the_neighbours_of_the_training(config, dp):
     replaced = dp not in ("ldp", "cdp")
     moved = (16 if replaced else 8) * math.sqrt(rows)
     (release,) = trainer.ledger.releases
-    assert release.charge == (SampledGaussian(1.0, pytest.approx(40 / moved)),)
+    assert release.charge(0) == (SampledGaussian(1.0, pytest.approx(40 / moved)),)
     told = release.details["composed_with_training_as"]
     assert told.startswith(f"{rows} rows {'replaced' if replaced else 'emptied'}")
 
@@ -488,8 +487,10 @@ def test_a_run_continues_and_records_the_stage_and_the_target(fedpriv, one_run):
 
 
 def test_privacy_is_forecast_without_distilling(fedpriv, empty_cache):
-    done = fedpriv("privacy", *SMALL, *QUICK, "dp=ldp")
+    done = fedpriv("privacy", *SMALL, *QUICK, "dp=duchi")
     assert done.code == 0 and "sent once" in done.out and "nothing is provable" in done.out
+    done = fedpriv("privacy", *SMALL, *QUICK, "dp=ldp")
+    assert done.code == 0 and done.out.count("sent once") == 2 and "nothing is provable" not in done.out
     assert not empty_cache.exists()
 
 

@@ -30,9 +30,7 @@ class LoopEngine:
             torch.set_num_threads(threads)
         self.network = copy.deepcopy(network).to(self.device)
         name_dropouts(self.network)
-        for module in self.network.modules():
-            if getattr(module, "inplace", False):
-                module.inplace = False  # type: ignore[assignment] # backward hooks do not allow in-place activations
+        no_inplace(self.network)
 
     def _load(self, row: Tensor, buffers: Tensor) -> nn.Module:
         network = copy.deepcopy(self.network).to(row.dtype)
@@ -142,3 +140,10 @@ class LoopEngine:
             losses.append(F.cross_entropy(logits, y, reduction="none"))
             corrects.append(logits.argmax(1) == y)
         return torch.stack(losses), torch.stack(corrects)
+
+
+def no_inplace(network: nn.Module) -> None:
+    """Opacus's hooks do not allow activations in place."""
+    for module in network.modules():
+        if getattr(module, "inplace", False):
+            module.inplace = False  # type: ignore[assignment]

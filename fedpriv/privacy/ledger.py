@@ -39,10 +39,13 @@ class Release:
     what: str
     relation: str  # which data sets are neighbours for `epsilon`
     epsilon: float  # of this release alone, at the run's delta
-    charge: Charge  # the same release under the neighbours of the training's guarantee, to compose with it
+    charges: Sequence[Charge]  # the same for the training's neighbours, to compose: one for all, or for each
     flaws: tuple[str, ...] = ()  # what is sent with it and not protected: then nothing is provable of the run
     not_covered: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
+
+    def charge(self, client: int) -> Charge:
+        return self.charges[client if len(self.charges) > 1 else 0]
 
     def report(self) -> dict[str, Any]:
         return {
@@ -77,15 +80,15 @@ class Ledger:
     ) -> np.ndarray:
         """Epsilon of every client for the given numbers of participations and all releases, [K]."""
         releases = self.releases if releases is None else releases
-        once = tuple(event for release in releases for event in release.charge)
         if charges is None:
             return np.where((counts > 0) | bool(releases), np.inf, 0.0)
-        pairs = np.stack([self.guarantee.kinds, counts], axis=1)
-        unique, back = np.unique(pairs, axis=0, return_inverse=True)
-        values = [
-            self.accountant.epsilon(charges[kind], int(count), self.delta, once) for kind, count in unique
-        ]
-        return np.array(values)[back.reshape(-1)]
+        once = [tuple(e for r in releases for e in r.charge(k)) for k in range(len(counts))]
+        rows = list(zip(self.guarantee.kinds.tolist(), counts.tolist(), once, strict=True))
+        values = {
+            (kind, count, sent): self.accountant.epsilon(charges[kind], count, self.delta, sent)
+            for kind, count, sent in dict.fromkeys(rows)
+        }
+        return np.array([values[row] for row in rows])
 
     def claimed(self, counts: np.ndarray | None = None) -> np.ndarray:
         return self._epsilons(self.guarantee.claimed, self.participations if counts is None else counts)

@@ -7,8 +7,9 @@ run's own: any algorithm, DP variant, partition and model. Under DP-SGD shared s
 what x_p costs is in the ledger already.
 
 Guarantee: releasing x_p once is DP with an epsilon that is computed over all pixels jointly and is large at
-the paper's noise. The distiller's and the classifier's updates are sent without any protection, so there is
-no end-to-end guarantee; the ablations raw and noise distil nothing and have one.
+the paper's noise. The distiller's and the classifier's updates are sent without any protection unless ldp or
+cdp protects the training: then they are protected alike (guard.py), and distilling, releasing and training
+compose. The ablations raw and noise distil nothing.
 """
 
 import math
@@ -26,7 +27,8 @@ from fedpriv.privacy.ledger import Release
 from fedpriv.rng import generator, seed_for
 from fedpriv.setting import Round
 from fedpriv.stages.fedpd import keep
-from fedpriv.stages.fedpd.distil import distil
+from fedpriv.stages.fedpd.distil import distil, normalises_batches, samples_used
+from fedpriv.stages.fedpd.guard import Open, guard
 from fedpriv.stages.fedpd.losses import Recipe, last_layer
 from fedpriv.stages.fedpd.noise import Kind, Noise, charge, epsilon
 from fedpriv.stages.fedpd.release import WHAT, Content, distances, released
@@ -35,7 +37,9 @@ from fedpriv.stages.fedpd.vae import Distiller
 from fedpriv.stages.none import NoStage, Origin
 from fedpriv.trainer import Trainer
 
-FLAW = "the distiller's and the auxiliary classifier's updates are sent without any privacy before round 0"
+NETWORKS = "the distiller's and the auxiliary classifier's updates"
+FLAW = f"{NETWORKS} are sent without any privacy before round 0"
+LOSSES = "the distillation's losses in summary.json: computed on raw data, not private"
 LABELS = "the labels in the shared set, and so how many samples of each class a client has: sent as they are"
 
 
@@ -49,6 +53,8 @@ class FedPD(NoStage):
         noise_variance: float | None = None,
         clip: float | None = None,
         distil_noise_std: float | None = None,
+        distil_epsilon: float | None = None,
+        distil_clip: float = 1.0,
         view: Literal["optimisation", "generalisation"] = "optimisation",
         entropy: Literal["mse", "variance"] = "mse",
         rounds: int = 15,
@@ -69,6 +75,7 @@ class FedPD(NoStage):
         std = _deviation(share, noise_std, noise_variance)
         positive("stage", clip=clip, lr=lr, latent=latent, rounds=rounds, batch_size=batch_size)
         positive("stage", local_epochs=local_epochs, data_fraction=data_fraction, sample_rate=sample_rate)
+        positive("stage", distil_epsilon=distil_epsilon, distil_clip=distil_clip)
         for name, value in (("data_fraction", data_fraction), ("sample_rate", sample_rate)):
             if value > 1:
                 raise UserError(f"stage.{name}={value:g}: must be at most 1")
@@ -86,6 +93,7 @@ class FedPD(NoStage):
         # Bare features are distilled as noisy ones are, so that one distillation serves both.
         self.noise = Noise(noise, 0.0 if share == "bare" else std)
         self.share, self.clip, self.latent, self.cache = share, clip, latent, cache
+        self.distil_epsilon, self.distil_clip = distil_epsilon, distil_clip
         self.recipe = Recipe(
             view=view,
             entropy=entropy,
@@ -113,6 +121,8 @@ class FedPD(NoStage):
     def announce(self, trainer: Trainer, origin: Origin) -> list[str]:
         low, high = public_range(origin)
         setting, mechanism = trainer.setting, trainer.mechanism
+        if self.distils:
+            self.guard = self._guard(trainer, origin)
         replaced, emptied = distances(self.share, low, high, origin.data.shape, self.clip)
         rows = int(setting.samples.max()) if mechanism.unit == "client" else 1
         # The charge is for the training's neighbours; what is removed leaves an empty row: sizes are public.
@@ -126,8 +136,8 @@ class FedPD(NoStage):
                 what=f"the shared set ({WHAT[self.share]})",
                 relation="replace one sample",
                 epsilon=epsilon(self.noise, replaced, setting.delta),
-                charge=charge(self.noise, jointly) if mechanism.unit != "none" else (),
-                flaws=(FLAW,) if self.distils else (),
+                charges=(charge(self.noise, jointly) if mechanism.unit != "none" else (),),
+                flaws=(FLAW,) if self.distils and not self.guard.private else (),
                 not_covered=(LABELS,),
                 details={
                     "noise_kind": self.noise.kind,
@@ -142,15 +152,52 @@ class FedPD(NoStage):
                 },
             )
         )
+        remarks = self._announce_distilling(trainer) if self.distils and self.guard.private else []
         held = torch.zeros(origin.data.classes, dtype=torch.bool)
         held[trainer.train.y[trainer.train.all_owned].cpu()] = True
         missing = torch.nonzero(~held)[:, 0].tolist()
-        if not missing:
-            return []
-        return [
-            f"stage=fedpd: no client holds class {', '.join(map(str, missing))}; shares are balanced over "
-            f"the other {int(held.sum())} classes"
-        ]
+        if missing:
+            remarks.append(
+                f"stage=fedpd: no client holds class {', '.join(map(str, missing))}; shares are balanced "
+                f"over the other {int(held.sum())} classes"
+            )
+        return remarks
+
+    def _guard(self, trainer: Trainer, origin: Origin) -> Open:
+        sizes = [samples_used(int(n), self.recipe.data_fraction) for n in trainer.setting.samples]
+        made = guard(
+            self.recipe,
+            tuple(sizes),
+            origin.seed,
+            key=origin.seed if trainer.seeded else trainer.key,
+            mechanism=trainer.mechanism,
+            setting=trainer.setting,
+            epsilon=self.distil_epsilon,
+            clip=self.distil_clip,
+        )
+        if made.private and normalises_batches(origin.model()):
+            raise UserError(
+                "model.norm=batch: the auxiliary classifier's batch statistics would be sent round the "
+                "noise; use model.norm=group or model.norm=none"
+            )
+        return made
+
+    def _announce_distilling(self, trainer: Trainer) -> list[str]:
+        """Enter the distillation's own updates, protected as the training's are."""
+        ledger, charges = trainer.ledger, self.guard.charges()
+        ledger.release(
+            Release(
+                what=NETWORKS,
+                relation=ledger.guarantee.relation,
+                epsilon=max(ledger.accountant.epsilon((), 0, ledger.delta, c) for c in set(charges)),
+                charges=charges,
+                not_covered=(LOSSES,),
+                details=self.guard.facts(),
+            )
+        )
+        if self.recipe.mixup and trainer.mechanism.per_sample:
+            return ["stage=fedpd: no mixup while distilling: this dp_variant clips single samples"]
+        return []
 
     def prepare(self, trainer: Trainer, origin: Origin) -> None:
         data, self._setting, self._seed = trainer.train, trainer.setting, trainer.seed
@@ -171,13 +218,11 @@ class FedPD(NoStage):
         last_layer(classifier)
         self.distiller = distiller.to(device, dtype)
         self.classifier = classifier.to(device, dtype)
-        key = keep.fingerprint(self.recipe, self.distiller, self.classifier, trainer.train, origin.seed)
+        key = keep.fingerprint(self.guard, self.distiller, self.classifier, trainer.train)
         kept = keep.load(key) if self.cache else None
         if kept is None:
             workers = getattr(trainer.engine, "workers", cores())
-            history = distil(
-                self.recipe, self.distiller, self.classifier, trainer.train, origin.seed, workers
-            )
+            history = distil(self.guard, self.distiller, self.classifier, trainer.train, workers)
             states = {"distiller": self.distiller.state_dict(), "classifier": self.classifier.state_dict()}
             if self.cache:
                 keep.save(key, {**states, "history": history})

@@ -1,0 +1,225 @@
+"""What protects the two networks' updates while they are distilled: nothing, or what protects the training.
+
+Samples (a variant that clips single samples, ldp): a client's steps are DP-SGD on Poisson batches, which
+may be empty (private_step.py).
+
+Clients (a variant whose server adds the noise, cdp): clients join a round by Poisson sampling, the update of
+both networks is clipped to `clip`, and their sum over the expected number gets noise z * clip / expected.
+
+Noise is calibrated to an epsilon of its own, over the participations a client really has.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from fedpriv.engine.batches import steps_per_epoch
+from fedpriv.errors import UserError
+from fedpriv.mechanisms.base import Mechanism, group_charges
+from fedpriv.mechanisms.client_level import clip
+from fedpriv.privacy.calibrate import noise_multiplier
+from fedpriv.privacy.events import Charge, SampledGaussian
+from fedpriv.rng import Key, generator, numpy_generator, seed_for
+from fedpriv.setting import Setting
+from fedpriv.stages.fedpd.losses import Recipe, Step
+from fedpriv.stages.fedpd.private_step import PrivateStep
+from fedpriv.stages.fedpd.vae import Distiller
+
+State = dict[str, Tensor]
+States = tuple[State, State]  # of the distiller and the classifier
+
+
+@dataclass(frozen=True)
+class Open:
+    """No protection: updates go out as they are and are averaged by size."""
+
+    recipe: Recipe
+    sizes: tuple[int, ...]  # samples each client distils with
+    seed: int
+
+    private = False
+
+    def charges(self) -> tuple[Charge, ...]:
+        """What distilling costs, one for all clients or one for each."""
+        return ((),)
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def clients(self, number: int) -> list[int]:
+        """Who takes part in a round: a fixed number, known to everybody."""
+        count = len(self.sizes)
+        rng = numpy_generator(self.seed, "distil sampling", number)
+        return sorted(
+            rng.choice(count, max(1, round(self.recipe.sample_rate * count)), replace=False).tolist()
+        )
+
+    def step(self, distiller: Distiller, classifier: nn.Module, number: int, client: int) -> Step:
+        return Step(self.recipe, distiller, classifier, self._seed(number, client))
+
+    def _seed(self, number: int, client: int) -> int:
+        return seed_for(self.seed, "distil step", number, client)
+
+    def batches(self, samples: Tensor, number: int, client: int) -> Iterator[Tensor]:
+        """Passes over shuffled samples."""
+        order = generator(self.seed, "distil batches", number, client)
+        for _ in range(self.recipe.local_epochs):
+            shuffled = samples[torch.randperm(len(samples), generator=order).to(samples.device)]
+            yield from shuffled.split(self.recipe.batch_size)
+
+    def merge(
+        self,
+        networks: Sequence[nn.Module],
+        trained: Sequence[Sequence[State]],
+        chosen: list[int],
+        number: int,
+    ) -> None:
+        """Every participant's networks become the next ones, in place."""
+        weights = [self.sizes[k] for k in chosen]
+        for network, states in zip(networks, zip(*trained, strict=True), strict=True):
+            network.load_state_dict(_mean(states, weights))
+
+
+@dataclass(frozen=True)
+class OfSamples(Open):
+    clip: float
+    noise: tuple[float, ...]  # multiplier of each client
+    key: Key  # of noise and batches
+
+    private = True
+
+    @property
+    def per_epoch(self) -> Tensor:
+        return steps_per_epoch(torch.tensor(self.sizes), self.recipe.batch_size)  # [K]
+
+    def participations(self) -> np.ndarray:
+        drawn = [k for number in range(self.recipe.rounds) for k in self.clients(number)]
+        return np.bincount(drawn, minlength=len(self.sizes))
+
+    def charges(self) -> tuple[Charge, ...]:
+        steps = self.per_epoch * self.recipe.local_epochs * torch.as_tensor(self.participations())
+        rows = zip(self.per_epoch.tolist(), self.noise, steps.tolist(), strict=True)
+        return tuple((SampledGaussian(1 / n, sigma, t),) if t else () for n, sigma, t in rows)
+
+    def facts(self) -> dict[str, Any]:
+        return {"clip_norm": self.clip, "noise_multiplier_least": min(self.noise)}
+
+    def step(self, distiller: Distiller, classifier: nn.Module, number: int, client: int) -> Step:
+        return PrivateStep(
+            self.recipe,
+            distiller,
+            classifier,
+            self._seed(number, client),
+            clip=self.clip,
+            std=self.noise[client] * self.clip,
+            noise=generator(self.key, "distil noise", number, client, device=distiller.low.device),
+        )
+
+    def batches(self, samples: Tensor, number: int, client: int) -> Iterator[Tensor]:
+        """Poisson batches, which may be empty."""
+        draws, steps = generator(self.key, "distil batches", number, client), int(self.per_epoch[client])
+        for _ in range(steps * self.recipe.local_epochs):
+            taken = torch.rand(len(samples), generator=draws) < 1 / steps
+            yield samples[taken.to(samples.device)]
+
+
+@dataclass(frozen=True)
+class OfClients(Open):
+    clip: float
+    noise: float  # multiplier
+    key: Key  # of noise and of who takes part
+
+    private = True
+
+    def charges(self) -> tuple[Charge, ...]:
+        return ((SampledGaussian(self.recipe.sample_rate, self.noise, self.recipe.rounds),),)
+
+    def facts(self) -> dict[str, Any]:
+        return {"clip_norm": self.clip, "noise_multiplier_least": self.noise}
+
+    def clients(self, number: int) -> list[int]:
+        rng = numpy_generator(self.key, "distil sampling", number)
+        return np.flatnonzero(rng.random(len(self.sizes)) < self.recipe.sample_rate).tolist()
+
+    def merge(
+        self,
+        networks: Sequence[nn.Module],
+        trained: Sequence[Sequence[State]],
+        chosen: list[int],
+        number: int,
+    ) -> None:
+        names = [[name for name, _ in network.named_parameters()] for network in networks]
+        parameters = [p for network in networks for p in network.parameters()]
+        start = parameters_to_vector(parameters).detach()  # [P]
+        total, expected = torch.zeros_like(start), self.recipe.sample_rate * len(self.sizes)
+        for states in trained:
+            sent = [s[n].flatten() for s, own in zip(states, names, strict=True) for n in own]
+            total += clip((torch.cat(sent) - start)[None], self.clip)[0][0]
+        draws = generator(self.key, "distil server", number, device=start.device)
+        total += self.noise * self.clip * torch.empty_like(start).normal_(generator=draws)
+        vector_to_parameters(start + total / expected, parameters)
+
+
+def _mean(states: Sequence[State], weights: Sequence[int]) -> State:
+    """Weighted by size; counters, which are whole numbers, as the first client has them."""
+    total = sum(weights)
+    result = {}
+    for name, first in states[0].items():
+        if first.is_floating_point():
+            result[name] = sum(
+                (s[name] * (w / total) for s, w in zip(states[1:], weights[1:], strict=True)),
+                start=first * (weights[0] / total),
+            )
+        else:
+            result[name] = first
+    return result
+
+
+def guard(
+    recipe: Recipe,
+    sizes: tuple[int, ...],
+    seed: int,
+    *,
+    key: Key,
+    mechanism: Mechanism,
+    setting: Setting,
+    epsilon: float | None,
+    clip: float,
+) -> Open:
+    """What fits the run's DP variant, with noise for `epsilon` (None: the training's) at the run's delta."""
+    targets = setting.budgets if epsilon is None else np.full(setting.clients, epsilon)
+    if mechanism.per_sample:
+        if recipe.entropy == "variance":
+            raise UserError(
+                "stage.entropy=variance: a variance over a batch mixes samples, so gradients cannot be "
+                "clipped one sample at a time as this dp_variant does; use stage.entropy=mse"
+            )
+        without = OfSamples(recipe, sizes, seed, clip, (0.0,) * len(sizes), key)
+        counts = without.participations().tolist()
+        kinds, rows = group_charges(
+            list(zip(without.per_epoch.tolist(), counts, targets.tolist(), strict=True))
+        )
+        found = [
+            _calibrated(1 / steps, steps * recipe.local_epochs, count, target, setting)
+            for steps, count, target in rows
+        ]
+        return replace(without, noise=tuple(found[kind] for kind in kinds))
+    if mechanism.bounded_aggregate:
+        noise = _calibrated(recipe.sample_rate, 1, recipe.rounds, float(targets.min()), setting)
+        return OfClients(recipe, sizes, seed, clip, noise, key)
+    return Open(recipe, sizes, seed)
+
+
+def _calibrated(rate: float, steps: int, count: int, epsilon: float, setting: Setting) -> float:
+    return noise_multiplier(
+        lambda sigma: (SampledGaussian(rate, sigma, steps),),
+        epsilon=epsilon,
+        delta=setting.delta,
+        count=count,
+        accountant=setting.accountant,
+    )
