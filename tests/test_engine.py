@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedpriv.datasets.base import Data
-from fedpriv.engine import batches
+from fedpriv.engine import batches, convolution
+from fedpriv.engine.convolution import LargeConv2d, SmallConv2d
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.loop import LoopEngine
@@ -383,6 +384,30 @@ def test_a_layer_used_under_two_names_is_one_layer(monkeypatch):
     monkeypatch.setitem(MODELS, "twice", (Twice, SMALL))
     assert isinstance(stack(make("twice")[0]), GhostNet)
     test_gradients_and_clipped_sums_equal_opacus("twice")
+
+
+class ConvTwice(nn.Module):
+    """One convolution at two sizes of image, with a bias, a stride and a dilation."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.again = nn.Conv2d(shape[0], shape[0], 3, stride=2, padding=1, dilation=2)
+        self.head = nn.Linear(shape[0] * 25, classes)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.again(F.pad(torch.tanh(self.again(x)), (3, 3, 3, 3)))).flatten(1))
+
+
+@pytest.mark.parametrize("name", ["cnn", "cnn_cifar", "twice"])
+def test_large_kernels_are_the_same_convolution(monkeypatch, name):
+    monkeypatch.setitem(MODELS, "twice", (ConvTwice, (3, 14, 14)))
+    for least, kind in ((1, LargeConv2d), (1 << 30, SmallConv2d)):
+        monkeypatch.setattr(convolution, "_LARGE", least)
+        layers = stack(make(name)[0]).layers.values()
+        assert any(type(layer) is kind for layer in layers)
+        test_gradients_and_clipped_sums_equal_opacus(name)
+        (fast, _, _), (loop, _, _) = both(name, round_of)
+        torch.testing.assert_close(fast, loop)
 
 
 def test_an_output_changed_in_place_is_refused_and_not_silently_wrong(monkeypatch):

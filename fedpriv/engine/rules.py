@@ -4,7 +4,8 @@ Activations stay flat, [C*B, ...], so any network's own forward runs unchanged; 
 splits them into [C, B, ...]. A layer remembers its input a and output z; from the gradient g = dL/dz the
 squared norm of every sample's weight gradient follows without the gradient itself (||a||^2 ||g||^2 for a
 matrix; "ghost clipping", Goodfellow 2015, Li et al. 2022), then one weighted product adds the clipped sum.
-`@rule(nn.Linear)` names the layer a class stands for; a plug-in may register its own.
+`@rule(nn.Linear)` names the layer a class (or what a function returns) stands for; a plug-in may register
+its own.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,8 +16,8 @@ from torch import Tensor, nn
 
 LARGE = 1 << 16  # weights of a matrix from which on a temporary copy of its gradient costs more than calls
 FEW = 32  # outputs up to which a CPU multiplies up to three times as fast with the samples in columns
-RULES: dict[type[nn.Module], type["Stacked"]] = {}
-S = TypeVar("S", bound=type["Stacked"])
+RULES: dict[type[nn.Module], Callable[[Any], "Stacked"]] = {}
+S = TypeVar("S", bound=Callable[[Any], "Stacked"])
 
 
 def rule(*layers: type[nn.Module]) -> Callable[[S], S]:
@@ -77,10 +78,9 @@ def rounding(energy: Tensor) -> Tensor:
     return 4 * torch.finfo(energy.dtype).eps * energy
 
 
-def _gram_or_direct(a: Tensor, g: Tensor) -> Tensor:
-    """||sum_t g_t a_t^T||_F^2 per sample for a [C, B, T, I], g [C, B, T, O], by the cheaper of two ways."""
-    times, inputs, outputs = a.shape[2], a.shape[3], g.shape[3]
-    a, g = a.flatten(0, 1), g.flatten(0, 1)
+def gram_or_direct(a: Tensor, g: Tensor) -> Tensor:
+    """||sum_t g_t a_t^T||_F^2 per sample for a [N, T, I], g [N, T, O], by the cheaper of two ways, [N]."""
+    times, inputs, outputs = a.shape[1], a.shape[2], g.shape[2]
     if times * (inputs + outputs) <= inputs * outputs:
         squares = (torch.bmm(a, a.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))).sum((1, 2))
         squares = squares + rounding(a.square().sum((1, 2)) * g.square().sum((1, 2)))
@@ -123,7 +123,7 @@ class Matrix(Stacked):
                 torch.linalg.vector_norm(a, dim=(2, 3)) * torch.linalg.vector_norm(g, dim=(2, 3))
             ).square()
         else:
-            result = _gram_or_direct(a, g).view(a.shape[:2])
+            result = gram_or_direct(a.flatten(0, 1), g.flatten(0, 1)).view(a.shape[:2])
         if "bias" in self.names:
             result = result + torch.linalg.vector_norm(g.sum(2), dim=2).square()
         return result
