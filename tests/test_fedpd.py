@@ -156,9 +156,9 @@ def test_inversion_knows_the_clip():
     assert (knowing - x).square().mean() < 0.9 * (ignoring - x).square().mean()
 
 
-def a_step(**options):
-    """Of a distiller that says 0.2 and a linear classifier of three classes; and all costs it descends on."""
-    recipe = Recipe(
+def a_recipe(**options):
+    """With weights that tell its terms apart."""
+    return Recipe(
         **{
             "view": "generalisation",
             "entropy": "mse",
@@ -178,10 +178,14 @@ def a_step(**options):
             **options,
         }
     )
+
+
+def a_step(**options):
+    """Of a distiller that says 0.2 and a linear classifier of three classes; and all costs it descends on."""
     classifier = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     nn.init.zeros_(classifier[1].weight).data[0] = 1 / 64  # the first logit is the image's mean
     nn.init.zeros_(classifier[1].bias)
-    step, seen = Step(recipe, constant_distiller(), classifier, 0), []
+    step, seen = Step(a_recipe(**options), constant_distiller(), classifier, 0), []
     descend = step._descend
 
     def spied(cost, *optimisers):

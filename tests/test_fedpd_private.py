@@ -2,6 +2,7 @@
 
 import copy
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,37 +15,18 @@ from fedpriv.models.resnet import resnet18
 from fedpriv.privacy import accountants
 from fedpriv.privacy.events import SampledGaussian
 from fedpriv.stages.fedpd.guard import OfClients, OfSamples, Open
-from fedpriv.stages.fedpd.losses import Recipe, Step
+from fedpriv.stages.fedpd.losses import Step
 from fedpriv.stages.fedpd.noise import Noise
 from fedpriv.stages.fedpd.private_step import PrivateStep
 from fedpriv.stages.fedpd.vae import Distiller
 from tests.conftest import SMALL
+from tests.test_fedpd import a_recipe
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 QUICK = ("stage=fedpd", "stage.latent=4", "stage.rounds=2", "stage.data_fraction=0.2", "stage.cache=false")
 
 
-def recipe(**options):
-    return Recipe(
-        **{
-            "view": "optimisation",
-            "entropy": "mse",
-            "noise": Noise("gaussian", 0.1),
-            "rounds": 3,
-            "sample_rate": 1.0,
-            "local_epochs": 1,
-            "batch_size": 4,
-            "lr": 0.01,
-            "data_fraction": 1.0,
-            "mixup": 0.0,
-            "weight_entropy": 5.0,
-            "weight_features": 2.0,
-            "weight_raw": 0.4,
-            "weight_kl": 0.7,
-            "weight_distance": 3.0,
-            **options,
-        }
-    )
+recipe = partial(a_recipe, view="optimisation", noise=Noise("gaussian", 0.1), rounds=3, batch_size=4, lr=0.01)
 
 
 def networks():
