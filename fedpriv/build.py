@@ -104,6 +104,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         dealing = numpy_generator(seed, "schedule")
         schedule = deal(cfg.clients, cfg.rounds, cfg.participations, cfg.sample_rate, dealing)
     setting = Setting(
+        dataset=data.name,
         clients=cfg.clients,
         rounds=cfg.rounds,
         sample_rate=cfg.sample_rate,

@@ -14,6 +14,7 @@ from fedpriv.privacy.accountants import Accountant
 class Setting:
     """What is fixed before round 0, once data, partition and model are known."""
 
+    dataset: str  # its name
     clients: int
     rounds: int
     sample_rate: float

@@ -106,6 +106,20 @@ def test_an_adaptive_range_is_each_layers_own_up_to_the_cap():
     torch.testing.assert_close(radius, torch.tensor([0.2] * 4 + [0.5] * 2 + [0.2] * 2))
 
 
+@pytest.mark.parametrize(("dataset", "radius"), [("mnist", 0.075), ("fmnist", 0.015), ("digits", 0.075)])
+def test_the_fixed_range_is_the_papers_for_the_data_set_unless_given(dataset, radius):
+    facts = replace(setting(), dataset=dataset)
+    found = {}
+    for name, mechanism in (
+        ("own", Duchi()),
+        ("given", Duchi(radius=0.3)),
+        ("layers", Duchi(range="adaptive")),
+    ):
+        mechanism.setup(facts)
+        found[name] = mechanism.radius
+    assert found == {"own": radius, "given": 0.3, "layers": 0.075}
+
+
 def test_the_range_follows_the_broadcast_model_and_so_costs_nothing(config):
     trainer = build(config(*SMALL, "dp=duchi", "dp.range=adaptive", "epsilon=1", "partition=iid")).trainer
     before, sent, answer = trainer.theta.clone(), [], trainer.mechanism.client

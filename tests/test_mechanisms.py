@@ -28,6 +28,7 @@ def setting(
     per_epoch = -(-samples // batch)
     width = DIMENSION // tensors
     return Setting(
+        dataset="test",
         clients=clients,
         rounds=rounds,
         sample_rate=rate,
