@@ -21,7 +21,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from scipy.stats import norm
 from torch import Tensor
 
 from fedpriv.engine import batches
@@ -29,10 +28,10 @@ from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import FLOATS, group_charges
 from fedpriv.mechanisms.models import NOT_COVERED, RELATION, SendsModels
 from fedpriv.privacy.events import Direct, SampledGaussian
+from fedpriv.privacy.floats import outright
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.setting import Round, Setting
 
-LONGEST = 5.77  # deviations: sqrt(-2 log 2^-24), the end of normals that are made of 24-bit uniform numbers
 SAMPLER = "none: who takes part is known; sampling a client's own data is not counted"
 
 
@@ -114,18 +113,12 @@ def gaussian_guarantee(
     reach = 2 * bound * math.sqrt(setting.layout.shared)
     kinds, rows = group_charges(list(zip(setting.budgets.tolist(), (sigma / reach).tolist(), strict=True)))
     ideal = [(SampledGaussian(1.0, multiplier),) for _, multiplier in rows]
-    flaws: tuple[str, ...] = (
+    flaws = (
         f"{stated}: a client's {setting.layout.shared:,} weights in [-{bound:g}, {bound:g}] can move by "
         f"{reach:.4g} in every round",
     )
-    beyond = setting.layout.shared * setting.most * norm.sf(LONGEST - 2 * bound / float(sigma.min()))
-    outright = values and beyond > 0.5
-    if outright:
-        flaws = (
-            f"noise drawn in floats ends at {LONGEST:g} deviations, and a weight can move by "
-            f"{2 * bound / float(sigma.min()):.3g} of them: some of the values sent tell the data outright",
-            *flaws,
-        )
+    move = 2 * bound / float(sigma.min())
+    told = outright("a weight", move, setting.layout.shared * setting.most) if values else ()
     return Guarantee(
         unit=SendsModels.unit,
         relation=RELATION,
@@ -133,9 +126,9 @@ def gaussian_guarantee(
         noise=sigma / reach,
         kinds=kinds,
         claimed=[(Direct(epsilon, 0),) for epsilon, _ in rows],
-        provable=None if outright else ideal,
-        if_mended=ideal if outright else None,
-        flaws=flaws,
+        provable=None if told else ideal,
+        if_mended=ideal if told else None,
+        flaws=told + flaws,
         not_covered=(*NOT_COVERED, FLOATS),
         details={
             "clip": bound,

@@ -34,7 +34,7 @@ def distances(
     """
     width, reach = ((b - torch.zeros(shape)).flatten() for b in (high - low, torch.maximum(-low, high)))
     if content == "noise":
-        return Distance(0.0, 0.0), Distance(0.0, 0.0)
+        return Distance(0.0, 0.0, 0.0), Distance(0.0, 0.0, 0.0)
     if content == "raw":
         emptied, replaced = within(reach, clip), within(width, None if clip is None else 2 * clip)
     else:

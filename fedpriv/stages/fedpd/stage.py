@@ -7,9 +7,10 @@ run's own: any algorithm, DP variant, partition and model. Under DP-SGD shared s
 what x_p costs is in the ledger already.
 
 Guarantee: releasing x_p once is DP with an epsilon that is computed over all pixels jointly and is large at
-the paper's noise. The distiller's and the classifier's updates are sent without any protection unless ldp or
-cdp protects the training: then they are protected alike (guard.py), and distilling, releasing and training
-compose. The ablations raw and noise distil nothing.
+the paper's noise; floats do not even reach over the range of a pixel there, so nothing is called provable
+then. The distiller's and the classifier's updates are sent without any protection unless ldp or cdp protects
+the training: then they are protected alike (guard.py), and distilling, releasing and training compose. The
+ablations raw and noise distil nothing.
 """
 
 import math
@@ -30,7 +31,7 @@ from fedpriv.stages.fedpd import keep
 from fedpriv.stages.fedpd.distil import distil, normalises_batches, samples_used
 from fedpriv.stages.fedpd.guard import Open, guard
 from fedpriv.stages.fedpd.losses import Recipe, last_layer
-from fedpriv.stages.fedpd.noise import Kind, Noise, charge, epsilon
+from fedpriv.stages.fedpd.noise import Kind, Noise, charge, epsilon, flaw
 from fedpriv.stages.fedpd.release import WHAT, Content, distances, released
 from fedpriv.stages.fedpd.share import Shared
 from fedpriv.stages.fedpd.vae import Distiller
@@ -128,6 +129,7 @@ class FedPD(NoStage):
         # The charge is for the training's neighbours; what is removed leaves an empty row: sizes are public.
         moved, how = (replaced, "replaced") if mechanism.replaces else (emptied, "emptied")
         jointly = moved.times(rows)
+        open_ = (FLAW,) if self.distils and not self.guard.private else ()
         bounds = [
             f"[{a:g}, {b:g}]" for a, b in zip(low.flatten().tolist(), high.flatten().tolist(), strict=True)
         ]
@@ -137,7 +139,7 @@ class FedPD(NoStage):
                 relation="replace one sample",
                 epsilon=epsilon(self.noise, replaced, setting.delta),
                 charges=(charge(self.noise, jointly) if mechanism.unit != "none" else (),),
-                flaws=(FLAW,) if self.distils and not self.guard.private else (),
+                flaws=(*open_, *flaw(self.noise, moved, rows * math.prod(origin.data.shape))),
                 not_covered=(LABELS,),
                 details={
                     "noise_kind": self.noise.kind,
