@@ -307,6 +307,12 @@ def test_runs_are_made_once_and_shown(reproduce, tmp_path, monkeypatch):
     assert (tmp_path / "outputs" / "reproduced" / "tables" / "tiny-table1.tex").exists()
 
 
+def test_only_some_cells(reproduce):
+    dry = reproduce("tiny/table1", "--dry-run", "--seeds=2", "--only", "dp=none")
+    assert dry.code == 0 and "2 runs, 0 done, 2 to do" in dry.out and "dp_variant=ldp" not in dry.out
+    assert "4 runs" in reproduce("tiny/table1", "--dry-run", "--seeds=2", "--only=dp=none,ldp").out
+
+
 def test_another_recipe_takes_over_a_run(reproduce, tmp_path):
     assert reproduce("tiny/table1", "threads=1", "--scale=cpu").code == 0
     content = {
@@ -365,6 +371,8 @@ def test_a_scale_may_have_no_cells(reproduce):
         (("pfa/fig3", "--seeds", "0"), "whole number of at least 1"),
         (("pfa/fig3", "--jobs", "x"), "whole number of at least 1"),
         (("pfa/fig3", "--jobs"), "needs a value"),
+        (("pfa/fig3", "--only", "clients=31"), "no such value; choose of 30, 50"),
+        (("pfa/fig3", "--only", "dataset"), "no such axis; choose of "),
         (("pfa/fig3", "--fast"), "no such option"),
         (("pfa/fig3", "lr=0.1"), "would make other runs"),
     ],

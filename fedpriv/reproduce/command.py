@@ -26,6 +26,7 @@ usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all [options] [hydra/launcher=
 
   --scale full|cpu|smoke  the paper's setting; less of it, as the recipe says; a few seconds   (default full)
   --seeds N               seeds 0 to N-1 of every cell                       (default: as the recipe says)
+  --only AXIS=VALUE,...   only the cells with these values of an axis of the recipe, such as dataset=mnist
   --jobs N                runs at a time on this machine                                        (default 1)
   --dry-run               only say what would be run
 
@@ -43,12 +44,12 @@ def main(arguments: Sequence[str]) -> int:
         print(USAGE, end="")
         print("\nrecipes: " + ", ".join(recipes.names()))
         return 0 if arguments else 2
-    which, scale, seeds, jobs, dry, more = _parse(list(arguments))
-    chosen = recipes.chosen(which)
+    which, scale, seeds, only, jobs, dry, more = _parse(list(arguments))
+    chosen = recipes.having(recipes.chosen(which), only)
     folder = SMOKE_ROWS if scale == "smoke" else rows.FOLDER
     console = Console(highlight=False)
     with console.status("planning") if console.is_terminal else nullcontext():
-        planned = jobs_of(chosen, scale, seeds)
+        planned = jobs_of(chosen, scale, seeds, only)
         left = collect(planned, RUNS, folder)
         todo = distinct(left)
     done = len(planned) - len(left)
@@ -78,19 +79,23 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if todo else 0
 
 
-def _parse(arguments: list[str]) -> tuple[str, Scale, int | None, int, bool, list[str]]:
-    """Which recipes, scale, seeds, jobs, dry run, overrides for Hydra."""
+def _parse(arguments: list[str]) -> tuple[str, Scale, int | None, recipes.Rule, int, bool, list[str]]:
+    """Which recipes, scale, seeds, cells, jobs, dry run, overrides for Hydra."""
     named: dict[str, str] = {}
+    only: recipes.Rule = {}
     rest, dry = [], False
     while arguments:
         word = arguments.pop(0)
         option, equals, value = word.partition("=")
         if word == "--dry-run":
             dry = True
-        elif option in ("--scale", "--seeds", "--jobs"):
+        elif option in ("--scale", "--seeds", "--jobs", "--only"):
             if not equals and not arguments:
                 raise UserError(f"{option}: needs a value; `fedpriv reproduce --help` shows the form")
             named[option] = value if equals else arguments.pop(0)
+            if option == "--only":
+                axis, _, values = named[option].partition("=")
+                only[axis] = tuple(values.split(","))
         elif word.startswith("--"):
             raise UserError(f"{word}: no such option; `fedpriv reproduce --help` lists them")
         else:
@@ -108,7 +113,7 @@ def _parse(arguments: list[str]) -> tuple[str, Scale, int | None, int, bool, lis
     scale = named.get("--scale", "full")
     if scale not in SCALES:
         raise UserError(f"--scale {scale}: choose one of {', '.join(SCALES)}")
-    return which[0], scale, _count(named, "--seeds"), _count(named, "--jobs") or 1, dry, more
+    return which[0], scale, _count(named, "--seeds"), only, _count(named, "--jobs") or 1, dry, more
 
 
 def _count(named: dict[str, str], option: str) -> int | None:

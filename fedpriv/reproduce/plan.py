@@ -17,7 +17,7 @@ from fedpriv.cli import expand
 from fedpriv.config import GROUPS, config_hash, register
 from fedpriv.errors import UserError
 from fedpriv.reproduce import rows
-from fedpriv.reproduce.recipe import Cell, Recipe, Scale
+from fedpriv.reproduce.recipe import Cell, Recipe, Rule, Scale, agree
 
 _KIND = ("dataset", "model", "dp_variant", "transform", "algorithm", "stage", "partition")
 _MEASURED = 6  # kinds of runs to time before the first; the others are taken to be like these
@@ -42,11 +42,15 @@ class Job:
         return f"{self.recipe.name}: {self.cell} seed={self.seed}"
 
 
-def jobs_of(recipes: Iterable[Recipe], scale: Scale, seeds: int | None) -> list[Job]:
+def jobs_of(
+    recipes: Iterable[Recipe], scale: Scale, seeds: int | None, only: Rule | None = None
+) -> list[Job]:
     """Every run, all cells with the first seed before any second; what two recipes share is there twice."""
     found = []
     for recipe in recipes:
         for cell in recipe.cells(scale):
+            if not agree(cell.facts, only or {}):
+                continue
             config = composed(cell.overrides)
             for seed in range(seeds or recipe.seeds(scale)):
                 config = copy.copy(config)

@@ -131,7 +131,7 @@ class Recipe:
         found = []
         for chosen in itertools.product(*(values.items() for values in self.axes.values())):
             facts = dict(zip(self.axes, (value for value, _ in chosen), strict=True))
-            if any(_agree(facts, rule) for rule in self.omit):
+            if any(agree(facts, rule) for rule in self.omit):
                 continue
             if any(facts[axis] not in allowed for axis, allowed in only.items()):
                 continue
@@ -177,7 +177,7 @@ class Recipe:
 
 
 def _about(number: Printed, rule: Rule) -> bool:
-    return _agree(dict(number.facts) | {"artifact": number.artifact, "metric": number.metric}, rule)
+    return agree(dict(number.facts) | {"artifact": number.artifact, "metric": number.metric}, rule)
 
 
 def _metric(claim: Mapping[str, Any]) -> tuple[str, ...]:
@@ -189,7 +189,7 @@ def _rules(content: Any) -> list[tuple[Rule, tuple[str, ...]]]:
 
 
 def _where(facts: Mapping[str, str], rules: list[tuple[Rule, tuple[str, ...]]]) -> list[str]:
-    return [o for rule, overrides in rules if _agree(facts, rule) for o in overrides]
+    return [o for rule, overrides in rules if agree(facts, rule) for o in overrides]
 
 
 def _split(overrides: Any) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ def _texts(facts: Mapping[str, Any]) -> Rule:
     return {k: tuple(map(str, v)) if isinstance(v, list | tuple) else (str(v),) for k, v in facts.items()}
 
 
-def _agree(facts: Mapping[str, str], rule: Rule) -> bool:
+def agree(facts: Mapping[str, str], rule: Rule) -> bool:
     return all(any(reference.same(facts.get(k, ""), v) for v in values) for k, values in rule.items())
 
 
@@ -268,6 +268,19 @@ def left_out() -> tuple[LeftOut, ...]:
         for entry in entries
         for paper, artifact in (name.split("/") for name in entry["artifacts"])
     )
+
+
+def having(those: list[Recipe], only: Rule) -> list[Recipe]:
+    """The recipes with these axes and values; refuses what none of them has."""
+    for axis, values in only.items():
+        for value in values:
+            if not any(reference.same(value, own) for r in those for own in r.axes.get(axis, ())):
+                axes = {a: list(v) for r in those for a, v in r.axes.items()}
+                known = ", ".join(axes.get(axis, axes))
+                raise UserError(
+                    f"--only {axis}={value}: no such {'value' if axis in axes else 'axis'}; choose of {known}"
+                )
+    return [r for r in those if set(only) <= set(r.axes)]
 
 
 def chosen(which: str) -> list[Recipe]:
