@@ -8,7 +8,7 @@ import pytest
 
 from fedpriv.reproduce import recipe, results, rows
 from fedpriv.reproduce.compare import Comparison
-from fedpriv.reproduce.draw import draw
+from fedpriv.reproduce.draw import close, draw
 from fedpriv.reproduce.report import render
 from fedpriv.reproduce.table import picture
 from tests.conftest import refused
@@ -58,6 +58,11 @@ def test_the_papers_number_is_marked_in_its_panel(rounds):
     assert [text.get_text() for text in first.texts] == ["paper 0.887"] and not second.texts
     level = next(line for line in first.get_lines() if line.get_linestyle() == ":")
     assert list(level.get_ydata()) == [0.887, 0.887]
+
+
+def test_numbers_that_are_close_share_a_label():
+    assert close([0.1, 0.14, 0.18, 0.4], 0.05) == [[0.1, 0.14, 0.18], [0.4]]
+    assert close([], 0.05) == []
 
 
 def test_a_figure_over_an_axis_is_in_the_order_of_its_numbers(tmp_path):

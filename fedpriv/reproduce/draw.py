@@ -19,6 +19,7 @@ from fedpriv.reproduce.compare import Comparison, Key
 _WIDE = 3  # panels side by side
 _NARROWEST = 6.0  # inches
 _FEW = 4  # budgets that are written out in a legend
+_CLOSE = 0.05  # of a panel's height: what is nearer shares a label
 _LETTER = 0.085  # inches of a letter in the legend, generously
 
 
@@ -145,15 +146,33 @@ def _line(axes: Axes, points: list[tuple[Any, Mean]], number: int, label: str) -
 
 
 def _quoted(axes: Axes, comparison: Comparison, keys: list[Key], name: str) -> None:
-    """Dotted lines where the paper's text gives a number for a cell of this panel."""
+    """Dotted lines where the paper gives a number for a cell of this panel; near ones share a label."""
     metrics = [m for m, ours in comparison.recipe.values.items() if ours == name]
     facts = [dict(zip(comparison.recipe.axes, key, strict=True)) for key in keys]
-    for printed in comparison.recipe.printed():
-        if printed.metric in metrics and not comparison.recipe.reason(printed):
-            agreeing = [f for f in facts if printed.agrees(f)]
-            if len(agreeing) == 1:
-                axes.axhline(printed.value, color="gray", linestyle=":", linewidth=1)
-                axes.annotate(
-                    f"paper {printed.value:g}", (0.99, printed.value), xycoords=("axes fraction", "data"),
-                    ha="right", va="bottom", fontsize=7, color="gray",
-                )  # fmt: skip
+    levels = sorted(
+        printed.value
+        for printed in comparison.recipe.printed()
+        if printed.metric in metrics
+        and not comparison.recipe.reason(printed)
+        and sum(printed.agrees(f) for f in facts) == 1
+    )
+    for level in levels:
+        axes.axhline(level, color="gray", linestyle=":", linewidth=1)
+    low, high = axes.get_ylim()
+    for group in close(levels, _CLOSE * (high - low)):
+        text = f"{group[0]:g}" if len(set(group)) == 1 else f"{group[0]:g} to {group[-1]:g}"
+        axes.annotate(
+            f"paper {text}", (0.99, group[-1]), xycoords=("axes fraction", "data"),
+            ha="right", va="bottom", fontsize=7, color="gray",
+        )  # fmt: skip
+
+
+def close(levels: list[float], gap: float) -> list[list[float]]:
+    """Ascending numbers in groups whose neighbours are less than `gap` apart."""
+    groups: list[list[float]] = []
+    for level in levels:
+        if groups and level - groups[-1][-1] < gap:
+            groups[-1].append(level)
+        else:
+            groups.append([level])
+    return groups
