@@ -65,6 +65,21 @@ def test_numbers_that_are_close_share_a_label():
     assert close([], 0.05) == []
 
 
+def test_what_a_rule_makes_can_be_drawn_and_words_are_not_joined(tmp_path):
+    sent = {
+        (m, who): [{"uplink_bytes": n * 2**20}]
+        for m in ("logreg", "cnn")
+        for who, n in (("pfa+", 12), ("others", 113))
+    }
+    figure = draw(result("pfa/fig7", tmp_path, sent))
+    for axes in figure.axes:
+        (line,) = [
+            line for line in axes.get_lines() if len(line.get_xdata()) == 2 and line.get_marker() != "None"
+        ]
+        assert (list(line.get_xdata()), list(line.get_ydata())) == (["pfa+", "others"], [12, 113])
+        assert line.get_linestyle() == "None" and axes.get_ylabel() in ("megabytes", "")
+
+
 def test_a_figure_over_an_axis_is_in_the_order_of_its_numbers(tmp_path):
     numbers = {("mnist", n, "with"): a for n, a in (("100", 0.9), ("10", 0.3), ("50", 0.7))}
     figure = draw(result("ldpfl/fig3", tmp_path, numbers))

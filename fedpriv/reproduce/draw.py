@@ -107,7 +107,7 @@ def _over_axis(comparison: Comparison, keys: list[Key], axis: str, name: str) ->
     """A point for each value of the axis, or of the measured number: numbers in order, words as they come."""
     axes, points = list(comparison.recipe.axes), []
     for key in keys:
-        mean, measured = comparison.value(key, name), comparison.value(key, axis)
+        mean, measured = _value(comparison, key, name), comparison.value(key, axis)
         x: Any = key[axes.index(axis)] if axis in axes else measured and measured.mean
         if mean is not None and x is not None:
             points.append((x, mean))
@@ -115,6 +115,12 @@ def _over_axis(comparison: Comparison, keys: list[Key], axis: str, name: str) ->
         return sorted((float(x), mean) for x, mean in points)
     except ValueError:
         return points
+
+
+def _value(comparison: Comparison, key: Key, name: str) -> Mean | None:
+    """A measured number, or one that a rule makes for the table."""
+    metric = next((m for m, ours in comparison.recipe.values.items() if ours == name), "")
+    return comparison.of_cell(key, metric, name)[0]
 
 
 def _over_rounds(comparison: Comparison, keys: list[Key]) -> list[tuple[Any, Mean]]:
@@ -138,7 +144,7 @@ def _line(axes: Axes, points: list[tuple[Any, Mean]], number: int, label: str) -
         marker=None if many else MARKERS[number % len(MARKERS)],
         markersize=4,
         linewidth=1.2,
-        linestyle="-" if number < len(COLOURS) else "--",
+        linestyle="none" if isinstance(x[0], str) else "-" if number < len(COLOURS) else "--",
         label=label or None,
     )
     if x and not isinstance(x[0], str):

@@ -119,6 +119,8 @@ class Recipe:
                     self._wrong(f"no axis {axis} with {', '.join(unknown)}")
         if self.figure and (unknown := sorted(set(self.figure) - _FIGURE_KEYS)):
             self._wrong(f"figure: unknown keys {unknown}")
+        if self.figure and self.figure["x"] == "round" and "y" in self.figure:
+            self._wrong(f"figure: over rounds there is accuracy only, no {self.figure['y']}")
 
     def _wrong(self, what: str) -> None:
         raise ValueError(f"conf/paper/{self.name}.yaml: {what}")
