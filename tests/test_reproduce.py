@@ -311,6 +311,8 @@ def test_only_some_cells(reproduce):
     dry = reproduce("tiny/table1", "--dry-run", "--seeds=2", "--only", "dp=none")
     assert dry.code == 0 and "2 runs, 0 done, 2 to do" in dry.out and "dp_variant=ldp" not in dry.out
     assert "4 runs" in reproduce("tiny/table1", "--dry-run", "--seeds=2", "--only=dp=none,ldp").out
+    smoke = reproduce("tiny/table1", "--dry-run", "--scale=smoke", "--only", "dp=none")
+    assert "1 runs" in smoke.out and "dp_variant=none" in smoke.out  # the first of those
 
 
 def test_another_recipe_takes_over_a_run(reproduce, tmp_path):

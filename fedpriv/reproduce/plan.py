@@ -17,7 +17,7 @@ from fedpriv.cli import expand
 from fedpriv.config import GROUPS, config_hash, register
 from fedpriv.errors import UserError
 from fedpriv.reproduce import rows
-from fedpriv.reproduce.recipe import Cell, Recipe, Rule, Scale, agree
+from fedpriv.reproduce.recipe import Cell, Recipe, Rule, Scale
 
 _KIND = ("dataset", "model", "dp_variant", "transform", "algorithm", "stage", "partition")
 _MEASURED = 6  # kinds of runs to time before the first; the others are taken to be like these
@@ -48,9 +48,7 @@ def jobs_of(
     """Every run, all cells with the first seed before any second; what two recipes share is there twice."""
     found = []
     for recipe in recipes:
-        for cell in recipe.cells(scale):
-            if not agree(cell.facts, only or {}):
-                continue
+        for cell in recipe.cells(scale, only):
             config = composed(cell.overrides)
             for seed in range(seeds or recipe.seeds(scale)):
                 config = copy.copy(config)

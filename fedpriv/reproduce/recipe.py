@@ -127,15 +127,16 @@ class Recipe:
 
     # -- what is run
 
-    def cells(self, scale: Scale = "full") -> list[Cell]:
+    def cells(self, scale: Scale = "full", only: Rule | None = None) -> list[Cell]:
+        """The settings of a scale, of those that agree with `only`."""
         cut = self.scales.get(scale, {})
-        only = {axis: set(map(str, values)) for axis, values in cut.get("only", {}).items()}
+        kept = {axis: set(map(str, values)) for axis, values in cut.get("only", {}).items()}
         found = []
         for chosen in itertools.product(*(values.items() for values in self.axes.values())):
             facts = dict(zip(self.axes, (value for value, _ in chosen), strict=True))
-            if any(agree(facts, rule) for rule in self.omit):
+            if any(_agree(facts, rule) for rule in self.omit) or not _agree(facts, only or {}):
                 continue
-            if any(facts[axis] not in allowed for axis, allowed in only.items()):
+            if any(facts[axis] not in allowed for axis, allowed in kept.items()):
                 continue
             overrides = [*self.base, *itertools.chain(*(o for _, o in chosen))]
             overrides += _where(facts, self.when)
@@ -179,7 +180,7 @@ class Recipe:
 
 
 def _about(number: Printed, rule: Rule) -> bool:
-    return agree(dict(number.facts) | {"artifact": number.artifact, "metric": number.metric}, rule)
+    return _agree(dict(number.facts) | {"artifact": number.artifact, "metric": number.metric}, rule)
 
 
 def _metric(claim: Mapping[str, Any]) -> tuple[str, ...]:
@@ -191,7 +192,7 @@ def _rules(content: Any) -> list[tuple[Rule, tuple[str, ...]]]:
 
 
 def _where(facts: Mapping[str, str], rules: list[tuple[Rule, tuple[str, ...]]]) -> list[str]:
-    return [o for rule, overrides in rules if agree(facts, rule) for o in overrides]
+    return [o for rule, overrides in rules if _agree(facts, rule) for o in overrides]
 
 
 def _split(overrides: Any) -> tuple[str, ...]:
@@ -203,7 +204,7 @@ def _texts(facts: Mapping[str, Any]) -> Rule:
     return {k: tuple(map(str, v)) if isinstance(v, list | tuple) else (str(v),) for k, v in facts.items()}
 
 
-def agree(facts: Mapping[str, str], rule: Rule) -> bool:
+def _agree(facts: Mapping[str, str], rule: Rule) -> bool:
     return all(any(reference.same(facts.get(k, ""), v) for v in values) for k, values in rule.items())
 
 
