@@ -18,6 +18,10 @@ from fedpriv.reproduce.rules import OF_A_LINE, RULES
 
 CLOSE = 0.03  # accuracies this near to the paper's count as reproduced
 CLOSE_RATIO = 0.05  # the same for numbers that are no accuracies
+LESS_IS_BETTER = (
+    "accuracy_loss", "rounds_to_target", "emd", "uplink_mb", "uplink_bits_per_client_round",
+    "epsilon_stable_above", "epsilon_drop_below", "min_rounds",
+)  # fmt: skip
 _TIED = 0.005
 Key = tuple[str, ...]  # one value of each axis
 
@@ -42,19 +46,17 @@ class Answer:
 
     @property
     def verdict(self) -> str:
-        """within, better, worse; for what is no accuracy: within, higher, lower; or not run."""
+        """within, better, worse or not run."""
         if self.difference is None or self.ours is None:
             return "not run"
         if math.isnan(self.printed.value):  # printed as never reached, which makes a speed-up of none
-            return "within" if self.ours.mean in (0, math.inf) else "differs"
-        accuracy = self.printed.metric.startswith("accuracy") or self.printed.metric == "target_accuracy"
+            return "within" if self.ours.mean in (0, math.inf) else "better"
+        metric = self.printed.metric
+        accuracy = metric.startswith("accuracy") or metric == "target_accuracy"
         close = CLOSE if accuracy else CLOSE_RATIO * abs(self.printed.value)
         if abs(self.difference) <= close + 1e-9:
             return "within"
-        above, below = ("better", "worse") if accuracy else ("higher", "lower")
-        if self.printed.metric == "accuracy_loss":
-            above, below = below, above
-        return above if self.difference > 0 else below
+        return "better" if (self.difference < 0) == (metric in LESS_IS_BETTER) else "worse"
 
 
 @dataclass(frozen=True)

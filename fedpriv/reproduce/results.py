@@ -56,7 +56,6 @@ def _table(run: Sequence[Comparison]) -> list[str]:
     lines.append("|" + " --- |" * 8)
     for c in run:
         verdicts = Counter(a.verdict for a in c.answers() if a.ours is not None)
-        better, worse = verdicts["better"] + verdicts["higher"], verdicts["worse"] + verdicts["lower"]
         held = c.held_in_own_view()
         seeds = sorted({len(rows) for rows in c.cells.values()})
         counts = [sum(getattr(h, name) for h in held) for name in ("holds", "ties", "fails")]
@@ -66,8 +65,8 @@ def _table(run: Sequence[Comparison]) -> list[str]:
             f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}",
             verdicts.total(),
             verdicts["within"],
-            better,
-            worse,
+            verdicts["better"],
+            verdicts["worse"],
             ", ".join(map(str, counts)) if held else "",
         )
         lines.append(f"| {' | '.join(map(str, cells))} |")

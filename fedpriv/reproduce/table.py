@@ -145,10 +145,7 @@ def show(comparison: Comparison, console: Console) -> None:
 def remarks(comparison: Comparison) -> list[str]:
     """Verdicts, claims, numbers quoted in the text and what is left out, a line each."""
     recipe, answers = comparison.recipe, comparison.answers()
-    counts = {
-        v: sum(a.verdict == v for a in answers)
-        for v in ("within", "better", "worse", "higher", "lower", "differs", "not run")
-    }
+    counts = {v: sum(a.verdict == v for a in answers) for v in ("within", "better", "worse", "not run")}
     texts = []
     if answers:
         told = ", ".join(f"{n} {v}" for v, n in counts.items() if n)
