@@ -24,7 +24,7 @@ from fedpriv.engine.noise import NoiseShape, NoiseSource
 from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
-from fedpriv.models.parts import Network
+from fedpriv.models.parts import Network, normalises_batches
 from fedpriv.partitions.base import Split
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
@@ -168,9 +168,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
 
 
 def _check_norms(network: nn.Module, mechanism: Mechanism) -> None:
-    if mechanism.per_sample and any(
-        isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()
-    ):
+    if mechanism.per_sample and normalises_batches(network):
         raise UserError(
             "model.norm=batch: batch statistics mix samples, so gradients cannot be clipped one sample at a "
             "time as this dp_variant does; use model.norm=group or model.norm=none"

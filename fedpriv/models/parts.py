@@ -60,3 +60,8 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(self.transform(x))
+
+
+def normalises_batches(network: nn.Module) -> bool:
+    """Whether samples of a batch meet in its norm layers."""
+    return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules())

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError
+from fedpriv.models.parts import normalises_batches
 from fedpriv.rng import generator
 from fedpriv.screen import Notes
 from fedpriv.stages.fedpd.guard import Open, State
@@ -87,10 +88,6 @@ def _train(
     ]
     loss = float(torch.stack(losses).mean()) if losses else 0.0
     return own_g.state_dict(), own_a.state_dict(), loss
-
-
-def normalises_batches(network: nn.Module) -> bool:
-    return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules())
 
 
 def _numbers(network: nn.Module) -> int:

@@ -73,11 +73,7 @@ class Open:
             yield from shuffled.split(self.recipe.batch_size)
 
     def merge(
-        self,
-        networks: Sequence[nn.Module],
-        trained: Sequence[Sequence[State]],
-        chosen: list[int],
-        number: int,
+        self, networks: Sequence[nn.Module], trained: Sequence[States], chosen: list[int], number: int
     ) -> None:
         """Every participant's networks become the next ones, in place."""
         weights = [self.sizes[k] for k in chosen]
@@ -147,11 +143,7 @@ class OfClients(Open):
         return np.flatnonzero(rng.random(len(self.sizes)) < self.recipe.sample_rate).tolist()
 
     def merge(
-        self,
-        networks: Sequence[nn.Module],
-        trained: Sequence[Sequence[State]],
-        chosen: list[int],
-        number: int,
+        self, networks: Sequence[nn.Module], trained: Sequence[States], chosen: list[int], number: int
     ) -> None:
         names = [[name for name, _ in network.named_parameters()] for network in networks]
         parameters = [p for network in networks for p in network.parameters()]

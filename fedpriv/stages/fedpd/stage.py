@@ -24,11 +24,12 @@ from fedpriv.engine import batches
 from fedpriv.engine.fast import cores
 from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError, positive
+from fedpriv.models.parts import normalises_batches
 from fedpriv.privacy.ledger import Release
 from fedpriv.rng import generator, seed_for
 from fedpriv.setting import Round
 from fedpriv.stages.fedpd import keep
-from fedpriv.stages.fedpd.distil import distil, normalises_batches, samples_used
+from fedpriv.stages.fedpd.distil import distil, samples_used
 from fedpriv.stages.fedpd.guard import Open, guard
 from fedpriv.stages.fedpd.losses import Recipe, last_layer
 from fedpriv.stages.fedpd.noise import Kind, Noise, charge, epsilon, flaw
