@@ -13,14 +13,13 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from fedpriv.aggregators.base import Aggregator
-from fedpriv.config import INJECTED, check, target_of
+from fedpriv.config import INJECTED, check, config_hash, target_of
 from fedpriv.datasets.base import Data, default_data_dir
 from fedpriv.device import choose_device
 from fedpriv.engine import batches
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.loop import LoopEngine
-from fedpriv.engine.noise import NoiseShape, NoiseSource
 from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
@@ -28,7 +27,7 @@ from fedpriv.models.parts import Network, normalises_batches
 from fedpriv.partitions.base import Split
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
-from fedpriv.rng import Key, numpy_generator, seed_for
+from fedpriv.randomness.source import Source, key_of, numpy_generator, seed_for
 from fedpriv.schedule import deal
 from fedpriv.setting import Round, Setting
 from fedpriv.stages.none import Origin
@@ -51,6 +50,13 @@ class Run:
         self.trainer.stage.prepare(self.trainer, self._origin)
 
 
+def _noise_identity(cfg: DictConfig) -> str:
+    """What noise is keyed by: the run's identity, but both engines draw the same."""
+    same = cfg.copy()
+    same.engine = FastEngine.name
+    return config_hash(same)
+
+
 def make(cfg: DictConfig, group: str, **facts: Any) -> Any:
     """Instantiate a group's option with its values; of the facts, those it asks for."""
     node = OmegaConf.to_container(cfg[group], resolve=True)
@@ -68,7 +74,11 @@ def make(cfg: DictConfig, group: str, **facts: Any) -> Any:
         raise UserError(f"{group}: {target.__name__} cannot be made with {given} ({reason})") from problem
 
 
-def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, prepare: bool = True) -> Run:
+def build(
+    cfg: DictConfig,
+    secret: Callable[[], bytes] = secrets.token_bytes,
+    prepare: bool = True,
+) -> Run:
     """Everything a run needs; `secret` gives the key where noise must not follow from the config. Without
     `prepare` the stage is announced only, which is enough to say what the run will guarantee."""
     check(cfg)
@@ -136,8 +146,8 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
     store.claim("home", start[layout.shared :].expand(cfg.clients, -1).clone())
     store.claim("statistics", statistics.flatten(network).to(device, dtype).expand(cfg.clients, -1).clone())
     algorithm.setup(setting, store)
-    key: Key = seed if cfg.noise_seed == "config" else secret()
-    shape = NoiseShape(cfg.rounds, int(steps.max()), cfg.clients, layout.total)
+    seeded = cfg.noise_seed == "config"
+    key = key_of(seed, _noise_identity(cfg)) if seeded else secret()
     engine = FastEngine if cfg.engine == FastEngine.name else LoopEngine
     trainer = Trainer(
         setting=setting,
@@ -151,10 +161,10 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         ledger=Ledger(guarantee, setting.budgets, cfg.delta, setting.accountant),
         store=store,
         sgd=LocalSGD(cfg.lr, getattr(network.transform, "lr", None), cfg.momentum, cfg.weight_decay),
-        noise=NoiseSource(shape, key) if mechanism.per_sample else None,
-        key=key,
         theta=start[: layout.shared].clone(),
         seed=seed,
+        source=Source(key),
+        seeded=seeded,
         evaluate_every=cfg.evaluate_every,
         min_clients=cfg.min_clients,
         stage=make(cfg, "stage"),

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import secrets
 import signal
 import threading
@@ -18,6 +19,7 @@ from fedpriv.config import config_hash
 from fedpriv.errors import Interrupted, UserError
 from fedpriv.files import alone, write_atomically
 from fedpriv.partitions import picture
+from fedpriv.randomness.source import KEY_BYTES
 from fedpriv.recorder import Recorder, reached
 from fedpriv.samples import SAMPLES, KeptSamples
 from fedpriv.screen import Watch, console, errors, preparing, result_table
@@ -32,6 +34,7 @@ def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
     with alone(folder):
         finished = _claim(folder, cfg)
         if finished:
+            (folder / KEY).unlink(missing_ok=True)
             finished = _with_target(finished, cfg.target, folder)
             console.print(f"already done; resume=false runs it again ({title})")
             result_table(finished, json.loads((folder / "privacy.json").read_text()), folder)
@@ -55,10 +58,18 @@ def _train(cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title:
     logger = make(cfg, "logger")
     logger.start(name=folder.name, config=_plain(cfg), folder=folder)
 
+    def report() -> dict[str, Any]:
+        privacy = trainer.ledger.report(noise_seeded=trainer.seeded)
+        privacy["not_covered"] += samples.not_covered
+        if (folder / KEY).exists():
+            privacy["not_covered"].append(f"{KEY} in this folder: whoever has it removes the noise")
+        return privacy
+
     def save() -> None:
         recorder.sync()
         state = {**trainer.state(), "samples": samples.state(), "device": trainer.setting.device.type}
         checkpoint.save(folder, state)
+        recorder.json("privacy.json", report())
 
     samples.keep(trainer)
     with _stop_request() as wanted, Watch(cfg.rounds, trainer.next_round) as watch:
@@ -79,8 +90,6 @@ def _train(cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title:
     for remark in _remarks(trainer, cfg):
         errors.print(f"warning: {remark}", soft_wrap=True)
         run.warnings.append(remark)
-    privacy = trainer.ledger.report(noise_seeded=trainer.seeded)
-    privacy["not_covered"] += samples.not_covered
     summary = recorder.summary(
         trainer,
         cfg.target,
@@ -89,11 +98,13 @@ def _train(cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title:
         warnings=run.warnings,
         **trainer.stage.summary(),
     )
-    recorder.json("privacy.json", privacy)
     pictures.curves(recorder, title, folder)
     samples.write(folder)
     logger.finish(summary, {"clients": folder / "clients.csv", "partition": folder / "partition.csv"})
-    recorder.json("summary.json", summary)  # last: its presence says the run is complete
+    recorder.json("summary.json", summary)  # its presence says the run is complete
+    (folder / KEY).unlink(missing_ok=True)
+    privacy = report()
+    recorder.json("privacy.json", privacy)
     result_table(summary, privacy, folder)
     return summary
 
@@ -152,12 +163,22 @@ def _secret(folder: Path) -> bytes:
     A continued run repeats the rounds after its checkpoint; with the same key it releases the same numbers
     again, with another it would release the same data twice for one charge.
     """
-    path = folder / KEY
-    if not path.exists():
-        path.touch(mode=0o600)
-        write_atomically(path, secrets.token_bytes(32))
-        path.chmod(0o600)
-    return path.read_bytes()
+    path, key = folder / KEY, secrets.token_bytes(KEY_BYTES)
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        key = path.read_bytes()
+        if len(key) != KEY_BYTES:
+            raise UserError(
+                f"{path} has {len(key)} bytes instead of {KEY_BYTES}, so this run's noise is lost; start it "
+                "anew with resume=false"
+            ) from None
+        return key
+    with os.fdopen(file, "wb") as opened:
+        opened.write(key)
+        opened.flush()
+        os.fsync(opened.fileno())
+    return key
 
 
 def _continue(folder: Path, run: Run, samples: KeptSamples) -> None:

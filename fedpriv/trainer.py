@@ -13,13 +13,12 @@ from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.engine import batches
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.loop import LoopEngine
-from fedpriv.engine.noise import NoiseSource
 from fedpriv.engine.work import Samples, Work
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.metrics import Evaluation, earth_movers_distances, evaluate
 from fedpriv.privacy.ledger import Ledger
-from fedpriv.rng import Key, generator, numpy_generator, seed_for
+from fedpriv.randomness.source import Source, generator
 from fedpriv.setting import Round, Setting
 from fedpriv.stages.none import NoStage
 from fedpriv.store import ClientStore
@@ -65,10 +64,10 @@ class Trainer:
     ledger: Ledger
     store: ClientStore
     sgd: LocalSGD
-    noise: NoiseSource | None  # for DP-SGD inside local training
     theta: Tensor  # [D]
-    seed: int
-    key: Key  # of noise and of sampling that amplifies: the seed, or bytes only this run knows
+    seed: int  # of what is public
+    source: Source  # of what privacy rests on: noise, sampling, batches, dropout
+    seeded: bool  # whether that follows from the config, or from a secret of this run
     evaluate_every: int = 1
     min_clients: int = 1
     stage: NoStage = field(default_factory=NoStage)
@@ -76,11 +75,6 @@ class Trainer:
     def __post_init__(self) -> None:
         self.next_round = 0
         self.losses = np.full((self.setting.rounds, self.setting.clients), np.nan)
-
-    @property
-    def seeded(self) -> bool:
-        """Whether noise and sampling follow from the config."""
-        return not isinstance(self.key, bytes)
 
     @property
     def exhausted(self) -> bool:
@@ -103,20 +97,18 @@ class Trainer:
             noise=self.ledger.guarantee.noise[clients],
             start=self.theta,
         )
-        server_noise = generator(self.key, "server", number, device=setting.device)
-        client_noise = generator(self.key, "clients", number, device=setting.device)
-        on_the_way = generator(self.key, "upload", number, device=setting.device)
-
+        draws = {part: self.source.of(part, number) for part in ("clients", "upload", "server")}
         self.aggregator.draw(round_, generator(self.seed, "aggregator", number, device=setting.device))
         local = self._local_training(round_)
         messages = self.algorithm.message(local, round_, self.store)
-        private = self.mechanism.client(messages, round_, client_noise)
+        private = self.mechanism.client(messages, round_, draws["clients"])
         self.ledger.charge(self.mechanism.charged(clients))
-        sent, uplink = self.upload.encode(private, round_, on_the_way)
+        sent, uplink = self.upload.encode(private, round_, draws["upload"])
         received = self.upload.decode(sent, round_)
         aggregate = self.aggregator(received, round_)
         largest = self.aggregator.largest_weight(round_)
-        update = self.mechanism.server(aggregate, round_, 1.0 if largest is None else largest, server_noise)
+        weight = 1.0 if largest is None else largest
+        update = self.mechanism.server(aggregate, round_, weight, draws["server"])
         self.theta = self.algorithm.step(self.theta, update, round_)
 
         self.next_round += 1
@@ -137,9 +129,10 @@ class Trainer:
 
     def _participants(self, number: int) -> tuple[np.ndarray, float]:
         """The round's clients, drawn until the aggregator accepts, and the public number to normalise by."""
-        eligible, rng = self.ledger.eligible(), numpy_generator(self.key, "sampling", number)
-        for _ in range(_DRAWS):
-            clients, expected = self.mechanism.sample(number, eligible, rng)
+        eligible = self.ledger.eligible()
+        for attempt in range(_DRAWS):
+            draw = self.source.of("sampling", number, attempt)
+            clients, expected = self.mechanism.sample(number, eligible, draw)
             if self.aggregator.accepts(clients):
                 return clients, expected
         raise UserError(
@@ -157,7 +150,8 @@ class Trainer:
         start = self.algorithm.start(self.theta, here, self.store)  # [C, D]
         rows = torch.cat([start, self.store["home"][here]], 1)  # [C, P]
         statistics = self.store["statistics"][here]
-        plan = self.mechanism.plan(round_.clients, generator(self.key, "batches", round_.number))
+        owned = self.train.owned[here].cpu()  # [C, widest]
+        plan = self.mechanism.plan(round_.clients, owned, self.source.of("batches", round_.number))
         plan, data = self.stage.mix(plan, round_, self.train)
         self.algorithm.before(round_, self.store, lambda: self._gradients(round_, rows, statistics))
         work = Work(
@@ -165,14 +159,12 @@ class Trainer:
             buffers=statistics,
             clients=who,
             plan=plan,
-            round=round_.number,
-            dropout_seed=seed_for(self.seed, "dropout", round_.number),
+            source=self.source.of("training", round_.number),
             lr=self.algorithm.rates(round_, plan.index.shape[1]),
             home_lr=self.algorithm.home_rate(self.sgd.home_lr, round_),
             momentum=self.sgd.momentum,
             weight_decay=self.sgd.weight_decay,
-            private=self.mechanism.local(round_.clients),
-            noise=self.noise,
+            private=self.mechanism.local(round_.clients, self.source.of("noise", round_.number)),
             correction=self.algorithm.correction(round_, self.store),
             after_step=self.mechanism.after_step(start),
         )
@@ -186,16 +178,15 @@ class Trainer:
         """Each participant's gradient over all its samples at the weights `rows`, decay included, [C, D]."""
         samples = torch.as_tensor(round_.samples)
         once = batches.steps_per_epoch(samples, self.setting.batch_size)
-        order = generator(self.seed, "gradients", round_.number)
-        plan = batches.shuffled(samples, self.setting.batch_size, once, order)
+        source, who = self.source.of("gradients", round_.number), torch.as_tensor(round_.clients)
+        plan = batches.shuffled(samples, self.setting.batch_size, once, who, source)
         plan, data = self.stage.mix(plan, round_, self.train)
         work = Work(
             rows=rows,
             buffers=statistics.clone(),
-            clients=torch.as_tensor(round_.clients),
+            clients=who,
             plan=plan,
-            round=round_.number,
-            dropout_seed=seed_for(self.seed, "gradients dropout", round_.number),
+            source=source,
             lr=[0.0] * plan.index.shape[1],
             measured=torch.zeros_like(rows),
         )

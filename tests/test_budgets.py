@@ -12,7 +12,7 @@ from fedpriv.errors import UserError
 from fedpriv.mechanisms.ldp import LDP
 from fedpriv.privacy.events import Direct
 from fedpriv.privacy.ledger import Ledger
-from fedpriv.rng import numpy_generator
+from fedpriv.randomness.source import numpy_generator
 from tests.test_mechanisms import epsilon_of, setting
 
 MIXES = {

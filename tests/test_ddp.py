@@ -20,6 +20,7 @@ from fedpriv.privacy.skellam import SampledSkellam, l1_norm, poisson_amplified, 
 from fedpriv.uploads.plain import Plain
 from fedpriv.uploads.secure_sum import SecureSum
 from tests.conftest import SMALL
+from tests.draws import source
 from tests.test_mechanisms import DIMENSION, epsilon_of, round_of, setting
 
 
@@ -39,8 +40,8 @@ def prepared(upload=None, clients=40, rate=0.5, epsilon=20.0, **options):
 
 def summed(mechanism, upload, updates, round_, seed=0):
     """One round: what the server makes of these updates."""
-    sent, _ = upload.encode(mechanism.client(updates, round_, seeded(seed)), round_, seeded(seed + 1000))
-    return mechanism.server(Sum()(upload.decode(sent, round_), round_), round_, 1.0, seeded())
+    sent, _ = upload.encode(mechanism.client(updates, round_, source(seed)), round_, source(seed + 1000))
+    return mechanism.server(Sum()(upload.decode(sent, round_), round_), round_, 1.0, source())
 
 
 # -- rotation
@@ -58,7 +59,7 @@ def test_hadamard_by_hand():
     x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
     torch.testing.assert_close(hadamard(x), torch.tensor([[10.0, -2.0, -4.0, 0.0]]) / 2)
     assert [padded(n) for n in (1, 2, 3, 1024, 1025, 531_400)] == [1, 2, 4, 1024, 2048, 1 << 20]
-    signs = random_signs(10_000, seeded(), x)
+    signs = random_signs(10_000, source(), x)
     assert set(signs.tolist()) == {-1.0, 1.0} and abs(signs.mean()) < 5 / 100
 
 
@@ -69,11 +70,11 @@ def test_rounding_is_unbiased_and_keeps_its_bound():
     mechanism, *_ = prepared()
     x = torch.rand(DIMENSION + 2, generator=seeded()) * 4 - 2
     mechanism.bound = math.inf
-    draws = torch.stack([mechanism._rounded(x, seeded(s)) for s in range(4000)])
+    draws = torch.stack([mechanism._rounded(x, 0, source(s)) for s in range(4000)])
     assert ((draws - x).abs() < 1).all() and torch.equal(draws, draws.round())
     assert ((draws.mean(0) - x).abs() < 5 * 0.5 / math.sqrt(4000)).all()  # a rounding error is within 1/2 std
     mechanism.bound = float(draws.norm(dim=1).median())
-    again = torch.stack([mechanism._rounded(x, seeded(s)) for s in range(200)])
+    again = torch.stack([mechanism._rounded(x, 0, source(s)) for s in range(200)])
     assert (again.norm(dim=1) <= mechanism.bound).all()
 
 
@@ -88,7 +89,7 @@ def test_one_rounding_exceeds_the_bound_with_probability_at_most_beta():
 
 def test_skellam_noise_has_its_variance_and_no_mean():
     for variance in (0.5, 40.0, 3e7):
-        draws = DDP._skellam(200_000, variance, seeded(), torch.device("cpu")).double()
+        draws = DDP._skellam(200_000, variance, source()).double()
         assert abs(draws.mean()) < 5 * math.sqrt(variance / 200_000)
         spread = math.sqrt(variance / 200_000 * (2 * variance + 1))  # std of a sample variance
         assert abs(draws.var() - variance) < 5 * spread
@@ -143,11 +144,11 @@ def centred(total, bits=8):
 @pytest.mark.parametrize("count", [2, 3, 5, 30])
 @pytest.mark.parametrize("neighbours", [None, 2, 6])
 def test_masks_cancel_and_hide(count, neighbours):
-    messages, round_ = residues(count), SimpleNamespace()
+    messages, round_ = residues(count), SimpleNamespace(clients=np.arange(30))
     sums = []
     for protocol in ("ideal", "masked"):
         upload = bare(protocol=protocol, neighbours=neighbours)
-        sent, size = upload.encode(messages, round_, seeded(3))
+        sent, size = upload.encode(messages, round_, source(3))
         assert size == count * 50
         sums.append(upload.decode(sent, round_))
         if protocol == "masked":
@@ -158,35 +159,39 @@ def test_masks_cancel_and_hide(count, neighbours):
 
 
 def test_dropped_clients_are_recovered():
-    messages, round_ = residues(30), SimpleNamespace()
+    messages, round_ = residues(30), SimpleNamespace(clients=np.arange(30))
     upload = bare(protocol="masked", dropout=0.2, tolerance=0.5)
-    sent, size = upload.encode(messages, round_, seeded(1))
+    sent, size = upload.encode(messages, round_, source(1))
     left = len(sent.uploads)
     assert upload.diagnostics() == {"dropped": 30 - left, "refused": 0} and 15 <= left < 30
-    assert sent.revealed and size == left * 50 + 16 * len(sent.revealed)
-    gone = torch.rand(30, generator=seeded(1)) < 0.2
+    assert sent.revealed and size == left * 50 + 32 * len(sent.revealed)
+    gone = source(1).of("vanish").below(0.2, np.arange(30), 1)[:, 0]
     assert torch.equal(upload.decode(sent, round_)[0], centred(messages[~gone].sum(0)))
     same = bare(protocol="ideal", dropout=0.2, tolerance=0.5)
     assert torch.equal(
-        same.decode(same.encode(messages, round_, seeded(1))[0], round_), upload.decode(sent, round_)
+        same.decode(same.encode(messages, round_, source(1))[0], round_), upload.decode(sent, round_)
     )
 
 
 @pytest.mark.parametrize("protocol", ["ideal", "masked"])
 def test_a_round_with_too_few_left_is_refused(protocol):
-    round_ = SimpleNamespace()
+    round_ = SimpleNamespace(clients=np.arange(30))
     upload = bare(protocol=protocol, dropout=0.5, tolerance=0.1)
-    sent, _ = upload.encode(residues(30), round_, seeded(1))
+    sent, _ = upload.encode(residues(30), round_, source(1))
     assert sent.refused and sent.revealed == [] and upload.decode(sent, round_).shape == (0, 50)
     assert upload.diagnostics()["refused"] == 1
     for few in (0, 1):
         alone = bare(protocol=protocol)
-        assert alone.decode(alone.encode(residues(few), round_, seeded())[0], round_).shape == (0, 50)
+        assert alone.decode(
+            alone.encode(residues(few), SimpleNamespace(clients=np.arange(few)), source())[0], round_
+        ).shape == (0, 50)
 
 
 def test_a_round_whose_mask_graph_falls_apart_is_refused():
     upload = bare(protocol="masked", neighbours=2, dropout=0.3, tolerance=0.9)
-    sent, _ = upload.encode(residues(30), SimpleNamespace(), seeded(1))  # a circle cut in several places
+    sent, _ = upload.encode(
+        residues(30), SimpleNamespace(clients=np.arange(30)), source(1)
+    )  # a circle cut in several places
     assert sent.refused
 
 
@@ -206,7 +211,7 @@ def test_tolerance_makes_every_share_larger():
     mechanism._skellam = lambda width, variance, *_: (
         drawn.append(variance) or torch.zeros(width, dtype=torch.int32)
     )
-    mechanism.client(torch.zeros(6, DIMENSION), round_of(facts), seeded())
+    mechanism.client(torch.zeros(6, DIMENSION), round_of(facts), source())
     assert drawn == [mechanism.variance / 3] * 6  # three of six suffice
 
 

@@ -12,15 +12,16 @@ from torch import nn
 from fedpriv.datasets.base import Data
 from fedpriv.engine import batches, convolution
 from fedpriv.engine.convolution import LargeConv2d, SmallConv2d
+from fedpriv.engine.dropout import sample_names
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.loop import LoopEngine
-from fedpriv.engine.noise import NoiseShape, NoiseSource
 from fedpriv.engine.tape import Batch, GhostNet, VmapNet, cross_entropy, stack
 from fedpriv.engine.work import Private, Samples, Work
 from fedpriv.errors import UserError
 from fedpriv.models import alexnet, cnn, linear, lstm, mlp, resnet
 from fedpriv.models.parts import Network
+from tests.draws import source
 
 IMAGES, SMALL, RGB = (1, 28, 28), (1, 8, 8), (3, 16, 16)
 MODELS = {
@@ -67,22 +68,20 @@ def make(name: str, double: bool = True, seed: int = 0):
 
 def round_of(layout, rows, buffers, samples, private=True, seed=1, batch=4, **more) -> Work:
     steps = batches.local_steps(samples.size, batch, 1, None)
-    generator = torch.Generator().manual_seed(seed)
+    everyone = torch.arange(CLIENTS)
     if private:
-        plan = batches.poisson(samples.size, torch.full((CLIENTS,), 0.3), steps, generator)
+        names = sample_names(everyone, samples.owned)
+        plan = batches.poisson(samples.size, torch.full((CLIENTS,), 0.3), steps, names, source(seed))
     else:
-        plan = batches.shuffled(samples.size, batch, steps, generator)
-    shape = NoiseShape(rounds=3, steps=int(steps.max()), rows=CLIENTS, width=layout.total)
+        plan = batches.shuffled(samples.size, batch, steps, everyone, source(seed))
     return Work(
         rows=rows.clone(),
         buffers=buffers.clone(),
-        clients=torch.arange(CLIENTS),
+        clients=everyone,
         plan=plan,
-        round=1,
-        dropout_seed=5,
+        source=source(5),
         lr=[0.1] * plan.index.shape[1],
-        private=Private(0.7, torch.tensor([0.5, 1.0, 2.0]), 4.0) if private else None,
-        noise=NoiseSource(shape, 7) if private else None,
+        private=Private(0.7, torch.tensor([0.5, 1.0, 2.0]), 4.0, source(7)) if private else None,
         **more,
     )
 
@@ -106,7 +105,7 @@ def test_gradients_and_clipped_sums_equal_opacus(name):
     x, y = samples.prepare(samples.x[index]), samples.y[index]
     mask = torch.ones(CLIENTS, 5, dtype=torch.float64)
     for dropout in net.dropouts:
-        dropout.seeds = [0] * CLIENTS
+        dropout.name(source(), index.flatten(), 0)
     tape = net.tape(layout.views(rows), stats.views(buffers), Batch(x, y, mask, [5] * CLIENTS))
     norms = tape.square_norms().sqrt()
     clip = norms.median()
@@ -120,7 +119,7 @@ def test_gradients_and_clipped_sums_equal_opacus(name):
     for client in range(CLIENTS):
         model = loop._load(rows[client], buffers[client])
         for dropout in loop.dropouts:
-            dropout.seeds = [0]
+            dropout.name(source(), index[client], 0)
         oracle, losses = loop.per_sample(model, x[client], y[client])
         torch.testing.assert_close(norms[client], oracle.norm(dim=1))
         factors = clip / oracle.norm(dim=1).clamp(min=float(clip))
@@ -168,7 +167,7 @@ def with_shared(layout, rows, buffers, samples, private=False, **more):
     """A round whose steps hold shared samples besides own ones, ragged both."""
     work = round_of(layout, rows, buffers, samples, private=private, **more)
     sizes = torch.tensor([5, 9, 3])
-    behind = batches.shuffled(sizes, 2, work.plan.active.sum(1), torch.Generator().manual_seed(3))
+    behind = batches.shuffled(sizes, 2, work.plan.active.sum(1), torch.arange(3), source(3))
     return replace(work, plan=batches.joined(work.plan, behind, samples.size))
 
 
@@ -314,7 +313,7 @@ def test_the_loss_and_its_slope_are_torchs(count):
 
 def test_a_pass_is_a_permutation_cut_into_batches():
     samples, steps = torch.tensor([5, 8, 1]), torch.tensor([5, 4, 1])  # one sample, one step
-    plan = batches.shuffled(samples, 3, steps, torch.Generator().manual_seed(0))
+    plan = batches.shuffled(samples, 3, steps, torch.arange(3), source())
     assert plan.active.sum(1).tolist() == steps.tolist()
     assert plan.size.tolist() == [[3, 2, 3, 2, 3], [3, 3, 2, 3, 0], [1, 0, 0, 0, 0]]
     for client, step, length in ((0, 0, 2), (0, 2, 2), (1, 0, 3), (2, 0, 1)):
@@ -327,7 +326,7 @@ def test_a_pass_is_a_permutation_cut_into_batches():
 
 
 def test_equal_keys_keep_their_order():
-    keys = torch.rand(4, 1000, generator=torch.Generator().manual_seed(0)).mul(50).floor()
+    keys = source().words(range(4), 1000) % 50
     assert torch.equal(batches._order(keys), keys.argsort(dim=1, stable=True))
 
 

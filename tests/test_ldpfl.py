@@ -21,6 +21,7 @@ from fedpriv.privacy.shuffling import Reports, composed, largest_local_epsilon, 
 from fedpriv.uploads.plain import Plain
 from fedpriv.uploads.shuffled import Shuffled, Stream, id_bytes
 from tests.conftest import SMALL, refused
+from tests.draws import source
 from tests.test_mechanisms import DIMENSION, epsilon_of, round_of, setting
 
 
@@ -34,7 +35,7 @@ def answers(weight, epsilon, count=40_000, center=0.1, radius=0.5):
     mechanism = Duchi(center=center, radius=radius)
     mechanism.setup(facts)
     messages = torch.full((count, DIMENSION), weight)
-    return mechanism.client(messages, round_of(facts), seeded())[:, 0]
+    return mechanism.client(messages, round_of(facts), source())[:, 0]
 
 
 # -- the two points
@@ -75,7 +76,7 @@ def test_every_client_answers_with_its_own_epsilon():
     facts = setting(clients=3, epsilon=[0.5, 1.0, 4.0])
     mechanism = Duchi(radius=1.0)
     guarantee = mechanism.setup(facts)
-    sent = mechanism.client(torch.zeros(2, DIMENSION), round_of(facts, [0, 2]), seeded())
+    sent = mechanism.client(torch.zeros(2, DIMENSION), round_of(facts, [0, 2]), source())
     expected = [1 / math.tanh(0.25), 1 / math.tanh(2.0)]
     assert sent.abs()[:, 0].tolist() == pytest.approx(expected)
     assert guarantee.noise.tolist() == pytest.approx([expected[0], 1 / math.tanh(0.5), expected[1]])
@@ -86,9 +87,9 @@ def test_a_block_at_a_time_is_only_about_memory(monkeypatch):
     mechanism = Duchi()
     mechanism.setup(facts)
     messages = torch.randn(5, DIMENSION, generator=seeded(1)) / 10
-    once = mechanism.client(messages, round_of(facts), seeded())
+    once = mechanism.client(messages, round_of(facts), source())
     monkeypatch.setattr("fedpriv.mechanisms.duchi._BLOCK", 2 * DIMENSION)
-    assert torch.equal(once, mechanism.client(messages, round_of(facts), seeded()))
+    assert torch.equal(once, mechanism.client(messages, round_of(facts), source()))
 
 
 # -- ranges
@@ -162,7 +163,7 @@ def test_many_clients_at_a_large_epsilon_are_nearly_federated_averaging():
     round_ = replace(round_, start=start)
     messages = torch.linspace(0, 0.3, 20_000)[:, None].expand(-1, DIMENSION)
     update = mechanism.server(
-        mean(mechanism.client(messages, round_, seeded()), round_), round_, 1.0, seeded()
+        mean(mechanism.client(messages, round_, source()), round_), round_, 1.0, source()
     )
     assert (update - 0.15).abs().max() < 5 * 0.5 / math.sqrt(20_000)
 
@@ -173,7 +174,7 @@ def test_an_empty_round_leaves_the_model():
     mechanism.setup(facts)
     nobody = round_of(facts, np.array([], dtype=int))
     nobody = replace(nobody, start=torch.ones(DIMENSION))
-    assert not mechanism.server(torch.zeros(DIMENSION), nobody, 1.0, seeded()).any()
+    assert not mechanism.server(torch.zeros(DIMENSION), nobody, 1.0, source()).any()
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_more_than_a_model_is_refused(config):
     with pytest.raises(UserError, match="sends more"):
         mechanism = Duchi()
         mechanism.setup(setting())
-        mechanism.client(torch.zeros(5, 2 * DIMENSION), round_of(setting()), seeded())
+        mechanism.client(torch.zeros(5, 2 * DIMENSION), round_of(setting()), source())
 
 
 # -- the shuffled stream
@@ -206,7 +207,7 @@ def through(messages, seed=0, **options):
     facts = setting(clients=len(messages))
     upload = Shuffled(**options)
     upload.setup(facts, Mean())
-    sent, size = upload.encode(messages, round_of(facts), seeded(seed))
+    sent, size = upload.encode(messages, round_of(facts), source(seed))
     return sent, size, upload.decode(sent, round_of(facts)), upload
 
 

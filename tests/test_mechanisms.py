@@ -17,6 +17,7 @@ from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.setting import Round, Setting
 from tests.conftest import refused
+from tests.draws import source
 
 DIMENSION = 6
 
@@ -79,7 +80,7 @@ def test_ldp_calibrates_each_client_to_its_own_rate_steps_and_budget():
     ledger = Ledger(guarantee, facts.budgets, facts.delta, facts.accountant)
     spent = ledger.claimed(np.full(5, facts.rounds))
     assert (spent <= facts.budgets).all() and (spent > 0.99 * facts.budgets).all()
-    private = mechanism.local(np.array([1, 2]))
+    private = mechanism.local(np.array([1, 2]), source())
     assert private.lot == 10 and private.clip_norm == 1.5  # the public batch size, not a client's own
     np.testing.assert_allclose(private.noise_std, sigma[[1, 2]] * 1.5, rtol=1e-6)
 
@@ -88,7 +89,7 @@ def test_ldp_samples_batches_at_the_rate_it_is_charged_for():
     facts = setting(clients=2, samples=[4000, 95])
     mechanism = LDP()
     guarantee = mechanism.setup(facts)
-    plan = mechanism.plan(np.array([0, 1]), torch.Generator().manual_seed(0))
+    plan = mechanism.plan(np.array([0, 1]), torch.arange(8000).view(2, 4000), source())
     for client, kind in enumerate(guarantee.kinds):
         (event,) = guarantee.claimed[kind]
         assert event.sampling_rate == 1 / facts.epochs_steps[client] and event.steps == facts.steps[client]
@@ -138,7 +139,7 @@ def test_one_client_moves_the_aggregate_by_at_most_the_sensitivity(aggregator, p
         sums = []
         for who in (participants, sorted([*participants, extra])):
             round_ = round_of(facts, np.array(who, dtype=int), secret=True)
-            sums.append(aggregator(mechanism.client(uploads[who], round_, torch.Generator()), round_))
+            sums.append(aggregator(mechanism.client(uploads[who], round_, source()), round_))
         assert (sums[0] - sums[1]).norm() <= aggregator.largest_weight(round_) * 0.7 * (1 + 1e-6)
 
 
@@ -147,7 +148,7 @@ def test_cdp_noise_has_the_calibrated_size():
     mechanism = CDP(clip_norm=0.5)
     mechanism.setup(facts)
     count = 200_000
-    noise = mechanism.server(torch.zeros(count), round_of(facts), 0.25, torch.Generator().manual_seed(0))
+    noise = mechanism.server(torch.zeros(count), round_of(facts), 0.25, source())
     std = mechanism.z * 0.5 * 0.25
     assert abs(noise.mean()) < 5 * std / math.sqrt(count)
     assert abs(noise.std() - std) < 5 * std / math.sqrt(2 * count)
@@ -158,7 +159,7 @@ def test_small_updates_pass_the_clip_unchanged_and_large_ones_keep_their_directi
     facts = setting(clients=2)
     mechanism.setup(facts)
     uploads = torch.tensor([[0.3, 0, 0, 0, 0, 0.4], [3.0, 0, 0, 0, 0, 4.0]])
-    clipped = mechanism.client(uploads, round_of(facts), torch.Generator())
+    clipped = mechanism.client(uploads, round_of(facts), source())
     torch.testing.assert_close(clipped, torch.tensor([[0.3, 0, 0, 0, 0, 0.4], [0.6, 0, 0, 0, 0, 0.8]]))
 
 
@@ -168,7 +169,7 @@ def test_an_overflowing_update_is_bounded_too(value):
     facts = setting(clients=2)
     mechanism.setup(facts)
     uploads = torch.full((2, DIMENSION), value)
-    clipped = mechanism.client(uploads, round_of(facts), torch.Generator())
+    clipped = mechanism.client(uploads, round_of(facts), source())
     assert clipped.isfinite().all() and (clipped.norm(dim=1) <= 1.0).all()
 
 
@@ -184,12 +185,11 @@ def test_adaptive_bound_pays_for_its_bit_and_finds_the_quantile():
     uploads[:, 0] = torch.linspace(0, 2, 1000)  # norms with median 1
     mean = Mean()
     mean.setup(facts)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(200):
+    for number in range(200):
         round_ = round_of(facts, secret=True)
-        sent = mechanism.client(uploads, round_, generator)
+        sent = mechanism.client(uploads, round_, source(number))
         assert sent.shape == (1000, DIMENSION + 1) and (sent[:, -1].abs() == 0.5).all()
-        update = mechanism.server(mean(sent, round_), round_, 1 / 1000, generator)
+        update = mechanism.server(mean(sent, round_), round_, 1 / 1000, source(number))
         assert update.shape == (DIMENSION,)
     assert mechanism.threshold == pytest.approx(1.0, abs=0.1)
     other = CDP(bound="adaptive")
@@ -207,9 +207,9 @@ def test_the_papers_median_bound_is_marked_as_not_private():
     assert epsilon_of(guarantee, facts, 150, "if_mended") == pytest.approx(16.6, rel=0.02)
     uploads = torch.zeros(3, DIMENSION)
     uploads[:, 0] = torch.tensor([1.0, 2.0, 40.0])
-    clipped = mechanism.client(uploads, round_of(setting(clients=3)), torch.Generator())
+    clipped = mechanism.client(uploads, round_of(setting(clients=3)), source())
     assert clipped[:, 0].tolist() == [1.0, 2.0, 2.0]  # each tensor at its own median norm
-    capped = mechanism.client(20 * uploads, round_of(setting(clients=3)), torch.Generator())
+    capped = mechanism.client(20 * uploads, round_of(setting(clients=3)), source())
     assert capped[:, 0].tolist() == pytest.approx([10.0, 10.0, 10.0])
 
 
@@ -247,9 +247,9 @@ def test_no_privacy_says_so_and_changes_nothing():
     guarantee = mechanism.setup(facts)
     assert guarantee.unit == "none" and epsilon_of(guarantee, facts, 1, "provable") == math.inf
     uploads = torch.randn(5, DIMENSION)
-    assert mechanism.client(uploads, round_of(facts), torch.Generator()) is uploads
+    assert mechanism.client(uploads, round_of(facts), source()) is uploads
     total = uploads.sum(0)
-    assert mechanism.server(total, round_of(facts), 1.0, torch.Generator()) is total
+    assert mechanism.server(total, round_of(facts), 1.0, source()) is total
     assert Ledger(guarantee, facts.budgets, 1e-3, facts.accountant).eligible().all()
 
 

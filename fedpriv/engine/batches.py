@@ -1,6 +1,7 @@
 """Which samples each client uses at each local step: Poisson sampling (DP-SGD) or shuffled epochs.
 
-The whole round is planned at once on the CPU, so both engines and every device see the same batches.
+The whole round is planned at once on the CPU, so both engines and every device see the same batches. Draws
+are keyed by client and sample: one's absence changes no other's batches.
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_BLOCK = 1 << 24  # uniforms drawn at once while planning, 64 MB
+from fedpriv.randomness.source import Source, limit_of
+
+_STEPS = 16  # steps drawn at once: the words of one block
 
 
 @dataclass(frozen=True)
@@ -41,27 +44,27 @@ def local_steps(samples: Tensor, batch_size: int, epochs: int, steps: int | None
     return torch.full_like(samples, steps) if steps else steps_per_epoch(samples, batch_size) * epochs
 
 
-def poisson(samples: Tensor, rates: Tensor, steps: Tensor, generator: torch.Generator) -> Plan:
-    """Every sample joins every step's batch independently with the client's rate."""
+def poisson(samples: Tensor, rates: Tensor, steps: Tensor, names: Tensor, source: Source) -> Plan:
+    """Every sample joins every step's batch independently with the client's rate.
+
+    Client c owns the first samples[c] of its row; `names` [C, widest] are what a sample's draws are keyed by.
+    """
     clients, horizon, widest = len(samples), int(steps.max()), int(samples.max())
     active = torch.arange(horizon)[None, :] < steps[:, None]  # [C, T]
-    exists = torch.arange(widest)[None, :] < samples[:, None]  # [C, N]
+    client, place = (torch.arange(widest)[None, :] < samples[:, None]).nonzero().T  # [n]
+    limits = limit_of(rates)[client][:, None]
     found = []
-    per_block = max(1, _BLOCK // (clients * widest))
-    for first in range(0, horizon, per_block):
-        width = min(per_block, horizon - first)
-        drawn = torch.rand(width, clients, widest, generator=generator) < rates[None, :, None].float()
-        drawn &= exists
-        drawn &= active.T[first : first + width, :, None]
-        hits = drawn.nonzero()  # [hits, 3]: step, client, sample, sorted
-        hits[:, 0] += first
-        found.append(hits)
-    step, client, sample = torch.cat(found).T
-    cell = step * clients + client
+    for first in range(0, horizon, _STEPS):
+        drawn = source.words(names[client, place], _STEPS, first // _STEPS) < limits  # [n, _STEPS]
+        drawn = drawn[:, : horizon - first] & active[client, first : first + _STEPS]
+        step, row = drawn.T.nonzero().T  # sorted
+        found.append(torch.stack([step + first, row]))
+    step, row = torch.cat(found, 1)
+    cell = step * clients + client[row]
     size = torch.bincount(cell, minlength=horizon * clients)
-    place = torch.arange(len(cell)) - (size.cumsum(0) - size)[cell]
+    at = torch.arange(len(cell)) - (size.cumsum(0) - size)[cell]
     index = torch.zeros(horizon, clients, max(1, int(size.max())), dtype=torch.int64)
-    index[step, client, place] = sample
+    index[step, client[row], at] = place[row]
     return Plan(index.transpose(0, 1).contiguous(), size.view(horizon, clients).T.contiguous(), active)
 
 
@@ -78,37 +81,41 @@ def joined(own: Plan, shared: Plan, offsets: Tensor) -> Plan:
 
 
 def _order(keys: Tensor) -> Tensor:
-    """Positions in each row by rising key, ties by position, of float32 keys that are not negative.
+    """Positions in each row by rising key, ties by position, of keys below 2^31 - 1.
 
-    Such floats sort as their bits do, so key and position fit into one integer, and sorting integers is
-    seven times as fast as torch's argsort.
+    Key and position fit into one integer, and sorting integers is seven times as fast as torch's argsort.
     """
-    bits = keys.numpy().view(np.int32).astype(np.int64) << 32
-    bits |= np.arange(keys.shape[1])
-    bits.sort(axis=1)
-    return torch.from_numpy(bits & 0xFFFFFFFF)
+    whole = keys.numpy() << 32
+    whole |= np.arange(keys.shape[1])
+    whole.sort(axis=1)
+    return torch.from_numpy(whole & 0xFFFFFFFF)
 
 
-def shuffled(samples: Tensor, batch_size: int, steps: Tensor, generator: torch.Generator) -> Plan:
-    """Passes over a fresh permutation, cut into batches; the last batch of a pass may be short."""
-    clients, horizon = len(samples), int(steps.max())
+def shuffled(samples: Tensor, batch_size: int, steps: Tensor, clients: Tensor, source: Source) -> Plan:
+    """Passes over a fresh permutation, cut into batches; the last batch of a pass may be short.
+
+    A client's order follows from its own number [C] only, whoever else takes part.
+    """
+    count, horizon = len(samples), int(steps.max())
     width = min(batch_size, int(samples.max()))
     per_epoch = steps_per_epoch(samples, batch_size)  # [C]
     active = torch.arange(horizon)[None, :] < steps[:, None]
-    index = torch.zeros(clients, horizon, width, dtype=torch.int64)
-    size = torch.zeros(clients, horizon, dtype=torch.int64)
+    index = torch.zeros(count, horizon, width, dtype=torch.int64)
+    size = torch.zeros(count, horizon, dtype=torch.int64)
     widest = int(per_epoch.max()) * batch_size
     batch = torch.arange(int(per_epoch.max()))
-    count = (samples[:, None] - batch * batch_size).clamp(0, batch_size)  # [C, batches]
-    done = torch.zeros(clients, dtype=torch.int64)  # steps filled so far
+    sizes = (samples[:, None] - batch * batch_size).clamp(0, batch_size)  # [C, batches]
+    done = torch.zeros(count, dtype=torch.int64)  # steps filled so far
+    passes = 0
     while bool((done < steps).any()):
-        keys = torch.rand(clients, widest, generator=generator, dtype=torch.float32)
-        keys.masked_fill_(torch.arange(widest)[None, :] >= samples[:, None], 2.0)
-        order = _order(keys).view(clients, -1, batch_size)  # [C, batches, B]
-        order.masked_fill_(torch.arange(batch_size) >= count[:, :, None], 0)
+        keys = source.words(clients, widest, passes) >> 2
+        keys.masked_fill_(torch.arange(widest)[None, :] >= samples[:, None], 1 << 30)
+        order = _order(keys).view(count, -1, batch_size)  # [C, batches, B]
+        order.masked_fill_(torch.arange(batch_size) >= sizes[:, :, None], 0)
         new = (batch < per_epoch[:, None]) & (done[:, None] + batch < steps[:, None])  # [C, batches]
         who, which = new.nonzero().T
         index[who, done[who] + which] = order[who, which, :width]
-        size[who, done[who] + which] = count[who, which]
+        size[who, done[who] + which] = sizes[who, which]
         done += new.sum(1)
+        passes += 1
     return Plan(index, size, active)

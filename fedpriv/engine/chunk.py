@@ -15,7 +15,7 @@ class Chunk:
     sorted by falling number of steps, have copies, and those who are done can leave from the end."""
 
     here: Rows
-    who: list[int]  # client numbers
+    who: Tensor  # [C] client numbers
     rows: Tensor  # [C, P]
     statistics: Tensor  # [C, F]
     measured: Tensor | None  # [C, P]
@@ -39,7 +39,7 @@ class Chunk:
         masks = (places < taken[:, :, None]).to(dtype)
         return cls(
             here=here,
-            who=work.clients[chosen].tolist(),
+            who=work.clients[chosen].to(device),
             rows=rows,
             statistics=statistics,
             measured=None if work.measured is None else work.measured.data[here],

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedpriv.engine.chunk import Chunk
-from fedpriv.engine.dropout import step_seeds
+from fedpriv.engine.dropout import sample_names
 from fedpriv.engine.fold import Fold
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.tape import Batch, Cost, StackedNet, stack
@@ -92,13 +92,11 @@ class FastEngine:
         turns = -(-clients // (chunk * self.workers))
         if turns > 1:  # as many chunks for every worker, all of one size
             chunk = -(-clients // (turns * self.workers))
-        group = work.noise.shape.rows_per_tile if work.private and work.noise else 1
-        chunk = -(-chunk // group) * group  # noise tiles are not cut
         steps = work.plan.active.sum(1)
-        if work.private or bool((steps == steps[0]).all()):
+        if bool((steps == steps[0]).all()):
             return [slice(first, min(first + chunk, clients)) for first in range(0, clients, chunk)]
         # Who takes most steps comes first, so that the others can leave when they are done; dealt out in
-        # turn, every group has its share of them. Private noise is drawn by place: there nobody moves.
+        # turn, every group has its share of them.
         order, groups = steps.argsort(descending=True, stable=True), -(-clients // chunk)
         return [order[group::groups] for group in range(groups)]
 
@@ -113,8 +111,9 @@ class FastEngine:
 
             def look(net: StackedNet) -> None:
                 for dropout in net.dropouts:
-                    dropout.seeds = [0]
-                costs.append(net.tape(weights, buffers, Batch(x, y, mask, [1])).cost())
+                    dropout.name(work.source, torch.zeros(1, dtype=torch.int64, device=self.device), 0)
+                names = torch.zeros(1, 1, dtype=torch.int64, device=self.device)
+                costs.append(net.tape(weights, buffers, Batch(x, y, mask, [1], None, names)).cost())
 
             self._each([()], look, together=False)
             self._cost = costs[0]
@@ -145,17 +144,17 @@ class FastEngine:
 
         return get
 
-    def _noise(self, work: Work, rows: Tensor, chosen: Rows, steps: int, ahead: bool) -> AddNoise:
-        """How a step's noise is added: tile by tile, or from a draw made one step ahead."""
-        noise = work.noise
-        if noise is None or not work.private:
+    def _noise(self, work: Work, chunk: Chunk, steps: int, ahead: bool) -> AddNoise:
+        """How a step's noise is added: straight into its target, or from a draw made one step ahead."""
+        if work.private is None or work.private.noise is None:
             return lambda target, scale, step: None
-        assert isinstance(chosen, slice)
-        first = chosen.start
+        noise, who = work.private.noise, chunk.who
         if not ahead or self.workers == 1:
-            return lambda target, scale, step: noise.add_(target, scale, first, work.round, step)
-        draw = self._ahead(partial(noise.draw, len(rows), first, work.round, like=rows), steps, ahead)
-        return lambda target, scale, step: target.addcmul_(draw(step), scale[:, None].to(target.dtype))
+            return lambda target, scale, step: noise.add_normals_(target, scale, who[: len(target)], step)
+        draw = self._ahead(partial(noise.normals, who, chunk.rows), steps, ahead)
+        return lambda target, scale, step: target.addcmul_(
+            draw(step)[: len(target)], scale[:, None].to(target.dtype)
+        )
 
     @torch.no_grad()
     def _train_chunk(
@@ -167,7 +166,7 @@ class FastEngine:
         weights, buffers = self.layout.views(chunk.rows), self.buffers.views(chunk.statistics)
         total = chunk.rows.new_zeros(len(chunk.rows))
         steps = sum(map(bool, staying))  # a client's idle steps come last
-        add_noise = self._noise(work, chunk.rows, chosen, steps, ahead)
+        add_noise = self._noise(work, chunk, steps, ahead)
 
         def fetch(step: int) -> tuple[Tensor, Tensor]:
             left = staying[step] if isinstance(chosen, Tensor) else len(everyone.rows)
@@ -183,8 +182,11 @@ class FastEngine:
             x, y = take(step)
             if width := max(count):
                 mask, own = chunk.masks[:, step, :width], chunk.owns[:, step, :width]  # [C, B]
-                for dropout in net.dropouts:
-                    dropout.seeds = step_seeds(work.dropout_seed, chunk.who, step)
+                names = None
+                if net.dropouts:
+                    names = sample_names(chunk.who, chunk.samples[:, step, :width])  # [C, B]
+                    for dropout in net.dropouts:
+                        dropout.name(work.source, names.flatten(), step)
                 seen = sizes.sum(1) if chunk.measured is not None else sizes[:, step]  # [C]
                 factor = own / seen.clamp(min=1)[:, None]
                 weight = None
@@ -192,7 +194,7 @@ class FastEngine:
                     others = shared.sum(1) if chunk.measured is not None else shared[:, step]
                     weight, factor = factor + (mask - own) / others.clamp(min=1)[:, None], mask
                 with torch.enable_grad():
-                    tape = net.tape(weights, buffers, Batch(x, y, mask, count, weight))
+                    tape = net.tape(weights, buffers, Batch(x, y, mask, count, weight, names))
                 total[: len(rows)] += (tape.losses * own).sum(1)
                 if chunk.measured is not None:
                     tape.add(self.layout.views(chunk.measured), factor, 1.0)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 
-from fedpriv.engine.dropout import NamedDropout, name_dropouts, step_seeds
+from fedpriv.engine.dropout import NamedDropout, name_dropouts, sample_names
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.work import Samples, Trained, Work
 
@@ -59,7 +59,7 @@ class LoopEngine:
             x, y = data.take(samples)
             self.layout.write(row, network)
             for dropout in self.dropouts:
-                dropout.seeds = step_seeds(work.dropout_seed, [int(work.clients[position])], step)
+                dropout.name(work.source, sample_names(work.clients[here], samples.cpu()[None])[0], step)
             if work.measured is not None:
                 gradient, loss = self._weighted(network, x, y, size, all_own, all_shared)
                 work.measured[position] += gradient
@@ -67,8 +67,8 @@ class LoopEngine:
                 continue
             if work.private:
                 gradient, loss, public = self._clipped_sum(network, x, y, work.private.clip_norm, size)
-                if work.noise:
-                    z = work.noise.draw(1, position, work.round, step, row)[0]
+                if work.private.noise:
+                    z = work.private.noise.normals(work.clients[here], row[None], step)[0]
                     gradient = gradient + work.private.noise_std[position] * z
                 gradient = gradient / work.private.lot + public
             else:

@@ -23,6 +23,7 @@ class Batch(NamedTuple):
     mask: Tensor  # [C, B], one where real
     sizes: list[int]
     weight: Tensor | None = None  # [C, B], of each sample's loss; needed where batch norm mixes samples
+    names: Tensor | None = None  # [C, B], of each sample; needed where there is dropout
 
 
 class Cost(NamedTuple):
@@ -130,7 +131,7 @@ class GhostNet:
         return self.network(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
     def tape(self, weights: Named, buffers: Named, batch: Batch) -> "GhostTape":
-        x, y, mask, sizes, weight = batch
+        x, y, mask, sizes, weight, _ = batch
         self.bind(weights, buffers, mask, sizes)
         outputs = self.network(x.flatten(0, 1))
         weight = mask if weight is None else weight
@@ -184,11 +185,16 @@ class VmapNet:
 
     def __init__(self, network: nn.Module):
         self.network = copy.deepcopy(network)
-        self.dropouts: list[NamedDropout] = []  # vmap draws its own masks
+        self.dropouts = name_dropouts(self.network)
+        for dropout in self.dropouts:
+            dropout.traced = True
         if any(b.is_floating_point() for b in self.network.buffers()):
             raise NotImplementedError("layers with running statistics need a stacked rule")
 
-    def _loss(self, weights: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _loss(self, weights: Named, x: Tensor, y: Tensor, name: Tensor | None) -> tuple[Tensor, Tensor]:
+        for dropout in self.dropouts:
+            assert name is not None
+            dropout.rename(name[None])
         outputs = torch.func.functional_call(self.network, weights, (x[None],))
         loss = F.cross_entropy(outputs, y[None])
         return loss, loss.detach()
@@ -203,8 +209,10 @@ class VmapNet:
     def tape(self, weights: Named, buffers: Named, batch: Batch) -> "VmapTape":
         self.network.train()
         one = torch.func.grad(self._loss, has_aux=True)
-        per_client = torch.func.vmap(one, in_dims=(None, 0, 0), randomness="different")
-        grads, losses = torch.func.vmap(per_client, randomness="different")(weights, batch.x, batch.y)
+        named = 0 if self.dropouts else None
+        per_client = torch.func.vmap(one, in_dims=(None, 0, 0, named))
+        both = torch.func.vmap(per_client, in_dims=(0, 0, 0, named))
+        grads, losses = both(weights, batch.x, batch.y, batch.names)
         if batch.weight is not None:
             grads = {n: g * _like(batch.weight, g) for n, g in grads.items()}
         return VmapTape(grads, losses)

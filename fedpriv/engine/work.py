@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedpriv.datasets.base import Data
 from fedpriv.engine.batches import Plan
-from fedpriv.engine.noise import NoiseSource
+from fedpriv.randomness.source import Source
 
 Rows = slice | Tensor  # some of the participants: neighbours, or their positions
 _READY = 512 << 20  # bytes up to which inputs are kept as numbers, so that no step converts pixels again
@@ -78,6 +78,7 @@ class Private:
     clip_norm: float
     noise_std: Tensor  # [C] on the device: sigma_k * clip_norm
     lot: float  # the public constant the noisy sum is divided by
+    noise: Source | None  # of the round: a row of normals for every client and step; None: no noise
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,12 @@ class Work:
     buffers: Tensor  # [C, F] running statistics of norm layers
     clients: Tensor  # [C] client numbers, on the CPU
     plan: Plan
-    round: int
-    dropout_seed: int
+    source: Source  # of the round's local training: dropout
     lr: list[float]  # per local step
     home_lr: float | None = None  # for the parameters kept at home; None: as the shared ones
     momentum: float = 0.0
     weight_decay: float = 0.0
     private: Private | None = None
-    noise: NoiseSource | None = None
     correction: Callable[[Tensor, Rows], Tensor] | None = None  # added to the shared gradient, [c, D]
     after_step: Callable[[Tensor, Rows], None] | None = None  # may change the shared weights in place
     measured: Tensor | None = None  # [C, P]: no training; gradients of all the plan's samples are added here

@@ -12,11 +12,13 @@ from fedpriv.engine import batches
 from fedpriv.engine.work import Private, Rows
 from fedpriv.privacy.events import Unprotected
 from fedpriv.privacy.ledger import Guarantee
+from fedpriv.randomness.gaussian import END
+from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
 from fedpriv.uploads.plain import Plain
 
 DIAGNOSTICS = "the losses and accuracies in metrics.csv and clients.csv: computed on raw data, not private"
-FLOATS = "finite precision: noise is taken to be Gaussian, but drawn in floats it ends at 5.8 deviations"
+FLOATS = f"finite precision: noise is taken to be Gaussian, but drawn in floats it ends at {END} deviations"
 TUNING = "choosing options by looking at results on the same data"
 
 
@@ -51,27 +53,30 @@ class Mechanism:
 
     # -- who takes part, and with which batches
 
-    def sample(self, number: int, eligible: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    def sample(self, number: int, eligible: np.ndarray, source: Source) -> tuple[np.ndarray, float]:
         """The clients of round `number` in ascending order, and the public number to normalise by."""
         if self.setting.schedule is not None:
             dealt = self.setting.schedule[number]
             return dealt[eligible[dealt]], float(len(dealt))
-        return self.draw(eligible, rng)
+        return self.draw(eligible, source)
 
-    def draw(self, eligible: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    def draw(self, eligible: np.ndarray, source: Source) -> tuple[np.ndarray, float]:
         """A fixed number without replacement: the server sees who takes part, nothing is amplified."""
-        wanted = max(1, round(self.setting.sample_rate * self.setting.clients))
-        chosen = rng.choice(np.flatnonzero(eligible), size=min(wanted, int(eligible.sum())), replace=False)
+        wanted, able = (
+            max(1, round(self.setting.sample_rate * self.setting.clients)),
+            np.flatnonzero(eligible),
+        )
+        chosen = able[source.uniforms(able, 1)[:, 0].argsort()[:wanted]]
         return np.sort(chosen), float(len(chosen))
 
-    def plan(self, clients: np.ndarray, generator: torch.Generator) -> batches.Plan:
-        """Local batches: passes over shuffled data."""
+    def plan(self, clients: np.ndarray, owned: Tensor, source: Source) -> batches.Plan:
+        """Local batches, given the sample numbers each client owns [C, widest]: passes over shuffled data."""
         samples, steps = (torch.as_tensor(a[clients]) for a in (self.setting.samples, self.setting.steps))
-        return batches.shuffled(samples, self.setting.batch_size, steps, generator)
+        return batches.shuffled(samples, self.setting.batch_size, steps, torch.as_tensor(clients), source)
 
     # -- on the client
 
-    def local(self, clients: np.ndarray) -> Private | None:
+    def local(self, clients: np.ndarray, noise: Source) -> Private | None:
         """DP-SGD inside local training, or None."""
         return None
 
@@ -79,7 +84,7 @@ class Mechanism:
         """What to do to the shared weights after every local step, given their start [C, D], or None."""
         return None
 
-    def client(self, messages: Tensor, round_: Round, generator: torch.Generator) -> Tensor:
+    def client(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         """What leaves the clients, [C, D'], from the algorithm's messages (local minus broadcast), [C, D]."""
         return messages
 
@@ -94,9 +99,7 @@ class Mechanism:
 
     # -- on the server
 
-    def server(
-        self, aggregate: Tensor, round_: Round, largest_weight: float, generator: torch.Generator
-    ) -> Tensor:
+    def server(self, aggregate: Tensor, round_: Round, largest_weight: float, source: Source) -> Tensor:
         """The update [D] from the aggregate [D']."""
         return aggregate
 

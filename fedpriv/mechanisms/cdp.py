@@ -33,6 +33,7 @@ from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, ClientLevel, 
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import SampledGaussian
 from fedpriv.privacy.ledger import Guarantee
+from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
 
 MEDIAN_CAP = 10.0
@@ -131,7 +132,7 @@ class CDP(ClientLevel):
 
         return pull_back
 
-    def client(self, messages: Tensor, round_: Round, generator: torch.Generator) -> Tensor:
+    def client(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         if self.bound == "paper":
             return self._clip_at_medians(messages)
         clipped, norms = clip(messages, self.threshold)
@@ -156,10 +157,8 @@ class CDP(ClientLevel):
             part *= bound / norms.clamp(min=max(bound, 1e-12))
         return clipped
 
-    def server(
-        self, aggregate: Tensor, round_: Round, largest_weight: float, generator: torch.Generator
-    ) -> Tensor:
-        noise = torch.empty_like(aggregate).normal_(generator=generator)
+    def server(self, aggregate: Tensor, round_: Round, largest_weight: float, source: Source) -> Tensor:
+        noise = source.normal(aggregate)
         if self.bound == "paper":
             for entry, bound in zip(self.setting.layout.shared_entries, self._bounds, strict=True):
                 noise[entry.start : entry.stop] *= self.z * bound * largest_weight

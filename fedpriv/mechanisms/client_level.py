@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import DIAGNOSTICS, TUNING, Mechanism
+from fedpriv.randomness.source import Source
 
 RELATION = "add or remove one client with all its samples"
 NOT_COVERED = (
@@ -48,8 +49,9 @@ class ClientLevel(Mechanism):
             )
         return float(self.setting.budgets[0])
 
-    def draw(self, eligible: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-        drawn = rng.random(self.setting.clients) < self.setting.sample_rate
+    def draw(self, eligible: np.ndarray, source: Source) -> tuple[np.ndarray, float]:
+        everyone = np.arange(self.setting.clients)
+        drawn = source.below(self.setting.sample_rate, everyone, 1)[:, 0].numpy()
         return np.flatnonzero(drawn & eligible), self.setting.sample_rate * self.setting.clients
 
     def charged(self, clients: np.ndarray) -> np.ndarray:

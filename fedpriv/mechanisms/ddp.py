@@ -16,6 +16,7 @@ against a server that follows the protocol and sees only the sums.
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ from fedpriv.mechanisms.rotation import hadamard, padded, random_signs
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.privacy.skellam import SampledSkellam, l1_norm, rounded_norm
+from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
 from fedpriv.uploads.plain import Plain
 from fedpriv.uploads.secure_sum import SecureSum
@@ -137,45 +139,44 @@ class DDP(ClientLevel):
 
     # -- on the client
 
-    def client(self, messages: Tensor, round_: Round, generator: torch.Generator) -> Tensor:
+    def client(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         """Integers modulo 2^bits, [C, j]."""
         if messages.shape[1] != self.setting.layout.shared:
             raise UserError(
                 "dp_variant=ddp is calibrated to the model's own size, but this algorithm sends more; use "
                 "algorithm=fedavg, fedprox or fedbn"
             )
-        self._signs = random_signs(self.width, generator, messages)
-        count = len(messages)
-        integers = self._integers(messages, generator)  # [C, j]
+        self._signs = random_signs(self.width, source.of("signs"), messages)
+        participants = len(messages)
+        integers = self._integers(messages, round_, source.of("rounding"))  # [C, j]
         if self._upload.only_the_sum_exists:
             # Skellam variables add, so where nothing but the sum exists one draw stands for all shares.
             noisy, variance = integers[:1], self.variance
         else:
-            noisy, variance = integers, self.variance / self._upload.least(count)
+            noisy, variance = integers, self.variance / self._upload.least(participants)
         total = torch.zeros(self.width, dtype=torch.int64, device=messages.device)
-        for row in noisy:
-            row += self._skellam(self.width, variance, generator, row.device)
+        for client, row in zip(round_.clients, noisy, strict=False):
+            row += self._skellam(self.width, variance, source.of("skellam", int(client))).to(row.device)
         for row in integers:
             total += row
         half = 1 << (self.bits - 1)
         self._wrapped = int(((total < -half) | (total >= half)).sum())
         return integers.bitwise_and_(2**self.bits - 1)
 
-    def _integers(self, messages: Tensor, generator: torch.Generator) -> Tensor:
+    def _integers(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         """Clipped, scaled, rotated and rounded updates, a row at a time on every core.
 
-        Each row rounds with a generator of its own; the guarantee does not rest on these being secret.
+        Each client rounds with draws of its own; the guarantee does not rest on these being secret.
         """
-        seeds = torch.randint(0, 2**62, (len(messages),), generator=generator, device=generator.device)
         integers = torch.empty(len(messages), self.width, dtype=torch.int32, device=messages.device)
 
-        def one(place: int, seed: int) -> None:
-            own = torch.Generator(device=messages.device).manual_seed(seed)
-            integers[place] = self._rounded(self._rotated(messages[place]), own)
+        def one(place: int) -> None:
+            client = int(round_.clients[place])
+            integers[place] = self._rounded(self._rotated(messages[place]), client, source)
 
         workers = cores() if messages.device.type == "cpu" else 1
         with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(one, range(len(messages)), seeds.tolist()))
+            list(pool.map(one, range(len(messages))))
         return integers
 
     def _rotated(self, update: Tensor) -> Tensor:
@@ -183,27 +184,27 @@ class DDP(ClientLevel):
         wide = torch.nn.functional.pad(clipped * self.scale, (0, self.width - len(update)))
         return hadamard(wide * self._signs)[0]
 
-    def _rounded(self, x: Tensor, generator: torch.Generator) -> Tensor:
+    def _rounded(self, x: Tensor, client: int, source: Source) -> Tensor:
         """Every coordinate up or down at random, without bias; drawn again while beyond the norm bound."""
-        while True:
-            rounded = torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+        for attempt in count():
+            rounded = source.uniforms([client], len(x), attempt)[0].to(x)
             rounded.add_(x).floor_()
             if torch.linalg.vector_norm(rounded, dtype=torch.float64) <= self.bound:
-                return rounded
+                break
+        return rounded
 
     @staticmethod
-    def _skellam(width: int, variance: float, generator: torch.Generator, device: torch.device) -> Tensor:
+    def _skellam(width: int, variance: float, source: Source) -> Tensor:
         """The difference of two Poisson variables of half the variance each."""
-        rate = torch.full((width,), variance / 2, dtype=torch.float64, device=device)
-        return (torch.poisson(rate, generator) - torch.poisson(rate, generator)).to(torch.int32)
+        draws = np.random.Generator(np.random.Philox(key=int.from_bytes(source.key[:16], "little")))
+        pair = draws.poisson(variance / 2, (2, width))
+        return torch.from_numpy(pair[0] - pair[1]).to(torch.int32)
 
     def diagnostics(self) -> dict[str, float]:
         return {"wrapped": self._wrapped}
 
     # -- on the server
 
-    def server(
-        self, aggregate: Tensor, round_: Round, largest_weight: float, generator: torch.Generator
-    ) -> Tensor:
+    def server(self, aggregate: Tensor, round_: Round, largest_weight: float, source: Source) -> Tensor:
         unrotated = hadamard((aggregate.to(self._signs.dtype) / self.scale)[None])[0] * self._signs
         return unrotated[: self.setting.layout.shared] / round_.expected

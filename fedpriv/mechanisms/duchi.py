@@ -31,6 +31,7 @@ from fedpriv.mechanisms.models import NOT_COVERED, RELATION, SendsModels
 from fedpriv.privacy.events import Direct
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.privacy.shuffling import Reports
+from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
 
 LARGEST = (
@@ -104,22 +105,21 @@ class Duchi(SendsModels):
         sizes = torch.tensor(self._layers, device=start.device)
         return tuple(v.repeat_interleave(sizes) for v in ((low + high) / 2, half))  # type: ignore[return-value]
 
-    def perturb(self, weights: Tensor, round_: Round, generator: torch.Generator) -> Tensor:
+    def perturb(self, weights: Tensor, round_: Round, source: Source) -> Tensor:
         center, radius = self.ranges(round_.start)
         epsilon = torch.as_tensor(round_.budgets, device=weights.device)[:, None]  # [C, 1], double
         at_once = max(1, _BLOCK // weights.shape[1])
         for first in range(0, len(weights), at_once):
             rows = slice(first, first + at_once)
-            weights[rows] = two_point(weights[rows], center, radius, epsilon[rows], generator)
+            uniform = source.uniforms(round_.clients[rows], weights.shape[1]).to(weights.device)
+            weights[rows] = two_point(weights[rows], center, radius, epsilon[rows], uniform)
         return weights
 
 
-def two_point(
-    weights: Tensor, center: Tensor, radius: Tensor, epsilon: Tensor, generator: torch.Generator
-) -> Tensor:
-    """Eq. 2 for weights [C, D] and epsilons [C, 1]; in double precision, to keep rare answers as rare."""
+def two_point(weights: Tensor, center: Tensor, radius: Tensor, epsilon: Tensor, uniform: Tensor) -> Tensor:
+    """Eq. 2 for weights [C, D], epsilons [C, 1] and uniform numbers [C, D]; in double precision, to keep rare
+    answers as rare."""
     tilt = torch.tanh(epsilon / 2)  # (e^eps - 1) / (e^eps + 1)
     place = ((weights - center) / radius).clamp(-1, 1)
-    uniform = torch.rand(weights.shape, generator=generator, device=weights.device, dtype=torch.float64)
     high = uniform < (1 + place * tilt) / 2
     return torch.where(high, center + radius / tilt, center - radius / tilt).to(weights.dtype)

@@ -23,14 +23,17 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedpriv.engine import batches
+from fedpriv.engine.dropout import sample_names
 from fedpriv.engine.work import Private
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import DIAGNOSTICS, FLOATS, TUNING, Mechanism, group_charges
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import Charge, Direct, SampledGaussian
 from fedpriv.privacy.ledger import Guarantee
+from fedpriv.randomness.source import Source
 from fedpriv.setting import Setting
 
 
@@ -113,10 +116,11 @@ class LDP(Mechanism):
         """Sigma times epsilon, by the closed form."""
         return 10 * rate * math.sqrt(steps * count * -math.log10(self.setting.delta))
 
-    def plan(self, clients: np.ndarray, generator: torch.Generator) -> batches.Plan:
+    def plan(self, clients: np.ndarray, owned: Tensor, source: Source) -> batches.Plan:
         samples, steps = (torch.as_tensor(a[clients]) for a in (self.setting.samples, self.setting.steps))
-        return batches.poisson(samples, self._rates[clients], steps, generator)
+        names = sample_names(torch.as_tensor(clients), owned)
+        return batches.poisson(samples, self._rates[clients], steps, names, source)
 
-    def local(self, clients: np.ndarray) -> Private:
+    def local(self, clients: np.ndarray, noise: Source) -> Private:
         std = torch.as_tensor(self.sigma[clients] * self.clip_norm, dtype=torch.float32)
-        return Private(self.clip_norm, std.to(self.setting.device), float(self.setting.batch_size))
+        return Private(self.clip_norm, std.to(self.setting.device), float(self.setting.batch_size), noise)

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import DIAGNOSTICS, TUNING, Mechanism
+from fedpriv.randomness.source import Source
 from fedpriv.setting import Round
 from fedpriv.uploads.plain import Plain
 
@@ -40,22 +41,20 @@ class SendsModels(Mechanism):
     def rounds_charged(self) -> int:
         return self.setting.most  # every round that draws it: the stated epsilon is never spent
 
-    def perturb(self, weights: Tensor, round_: Round, generator: torch.Generator) -> Tensor:
+    def perturb(self, weights: Tensor, round_: Round, source: Source) -> Tensor:
         """What is sent, [C, D], from local models of finite weights, [C, D]."""
         raise NotImplementedError
 
-    def client(self, messages: Tensor, round_: Round, generator: torch.Generator) -> Tensor:
+    def client(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         if messages.shape[1] != self.setting.layout.shared:
             raise UserError(
                 "dp_variant: this one perturbs the model's own weights, but the algorithm sends more; use "
                 "algorithm=fedavg"
             )
         # A weight that is not a number has diverged and must not be told apart from others.
-        return self.perturb(torch.nan_to_num(round_.start + messages), round_, generator)
+        return self.perturb(torch.nan_to_num(round_.start + messages), round_, source)
 
-    def server(
-        self, aggregate: Tensor, round_: Round, largest_weight: float, generator: torch.Generator
-    ) -> Tensor:
+    def server(self, aggregate: Tensor, round_: Round, largest_weight: float, source: Source) -> Tensor:
         if not len(round_.clients):
             return torch.zeros_like(round_.start)
         return aggregate - round_.start

@@ -30,6 +30,7 @@ from fedpriv.mechanisms.models import NOT_COVERED, RELATION, SendsModels
 from fedpriv.privacy.events import Direct, SampledGaussian
 from fedpriv.privacy.floats import outright
 from fedpriv.privacy.ledger import Guarantee
+from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
 
 SAMPLER = "none: who takes part is known; sampling a client's own data is not counted"
@@ -65,20 +66,21 @@ class PLDPGaussian(SendsModels):
             details={"data_rate": self.data_rate, "root": self.root, "sensitivity": self.sensitivity},
         )
 
-    def plan(self, clients: np.ndarray, generator: torch.Generator) -> batches.Plan:
+    def plan(self, clients: np.ndarray, owned: Tensor, source: Source) -> batches.Plan:
         samples, steps = (torch.as_tensor(a[clients]) for a in (self.setting.samples, self.setting.steps))
         widest = int(samples.max())
-        joins = torch.rand(len(clients), widest, generator=generator) < self.data_rate  # [C, widest]
+        joins = source.of("part").below(self.data_rate, clients, widest)  # [C, widest]
         joins &= torch.arange(widest)[None, :] < samples[:, None]
         joins[:, 0] |= ~joins.any(1)  # one sample at least, or there would be nothing to train on
-        plan = batches.shuffled(joins.sum(1), self.setting.batch_size, steps, generator)
+        who = torch.as_tensor(clients)
+        plan = batches.shuffled(joins.sum(1), self.setting.batch_size, steps, who, source)
         chosen = joins.to(torch.int8).argsort(
             dim=1, descending=True, stable=True
         )  # those that joined come first
         return replace(plan, index=chosen.gather(1, plan.index.flatten(1)).view(plan.index.shape))
 
-    def perturb(self, weights: Tensor, round_: Round, generator: torch.Generator) -> Tensor:
-        return noisy(weights, self.clip_norm, self.sigma[round_.clients], generator)
+    def perturb(self, weights: Tensor, round_: Round, source: Source) -> Tensor:
+        return noisy(weights, self.clip_norm, self.sigma, round_, source)
 
 
 def equation_4(epsilon: np.ndarray, delta: float, q: float, rounds: int, root: str) -> np.ndarray:
@@ -88,11 +90,12 @@ def equation_4(epsilon: np.ndarray, delta: float, q: float, rounds: int, root: s
     return np.sqrt(fraction) * rest if root == "fraction" else np.sqrt(fraction * rest)
 
 
-def noisy(weights: Tensor, bound: float, sigma: np.ndarray, generator: torch.Generator) -> Tensor:
+def noisy(weights: Tensor, bound: float, sigma: np.ndarray, round_: Round, source: Source) -> Tensor:
     """Every weight clamped, plus its client's noise, [C, D]."""
-    std = torch.as_tensor(sigma).to(weights)[:, None]
-    noise = torch.empty_like(weights).normal_(generator=generator)
-    return weights.clamp(-bound, bound).addcmul_(noise, std)
+    std = torch.as_tensor(sigma[round_.clients]).to(weights)
+    result = weights.clamp(-bound, bound)
+    source.add_normals_(result, std, round_.clients)
+    return result
 
 
 def gaussian_guarantee(

@@ -23,6 +23,7 @@ from fedpriv.errors import positive
 from fedpriv.mechanisms.models import SendsModels
 from fedpriv.mechanisms.pldp_gaussian import gaussian_guarantee, noisy
 from fedpriv.privacy.ledger import Guarantee
+from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
 
 
@@ -54,18 +55,16 @@ class PLDPSign(SendsModels):
             details={"sensitivity": self.sensitivity},
         )
 
-    def perturb(self, weights: Tensor, round_: Round, generator: torch.Generator) -> Tensor:
+    def perturb(self, weights: Tensor, round_: Round, source: Source) -> Tensor:
         if not self.noise:
             return weights.sign()
-        moved = noisy(weights, self.clip_norm, self.sigma[round_.clients], generator)
+        moved = noisy(weights, self.clip_norm, self.sigma, round_, source)
         return torch.where(moved >= 0, 1.0, -1.0).to(weights.dtype)
 
-    def server(
-        self, aggregate: Tensor, round_: Round, largest_weight: float, generator: torch.Generator
-    ) -> Tensor:
+    def server(self, aggregate: Tensor, round_: Round, largest_weight: float, source: Source) -> Tensor:
         kept = torch.equal(aggregate, round_.start.to(aggregate))  # nobody was selected: the old model stays
         model = aggregate.sign() if self.server_sign and not kept else aggregate
-        return super().server(model, round_, largest_weight, generator)
+        return super().server(model, round_, largest_weight, source)
 
 
 def equation_7(epsilon: np.ndarray, delta: float, sensitivity: float) -> np.ndarray:

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from fedpriv.randomness.source import Source
+
 _LARGEST = 6  # a factor of H is a dense matrix of at most 2^6: small enough to stay in cache
 
 
@@ -11,9 +13,9 @@ def padded(width: int) -> int:
     return 1 << max(0, width - 1).bit_length()
 
 
-def random_signs(width: int, generator: torch.Generator, like: Tensor) -> Tensor:
-    drawn = torch.randint(0, 2, (width,), generator=generator, device=like.device)
-    return (2 * drawn - 1).to(like.dtype)
+def random_signs(width: int, source: Source, like: Tensor) -> Tensor:
+    drawn = source.words([0], width)[0] & 1
+    return (2 * drawn - 1).to(like)
 
 
 def _matrix(power: int, like: Tensor) -> Tensor:

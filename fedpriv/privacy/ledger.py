@@ -144,7 +144,7 @@ class Ledger:
             "claim_holds": bool((provable <= claimed * (1 + 1e-6)).all()),
             "flaws": list(guarantee.flaws),
             "epsilon_if_mended_max": None if mended is None else _number(mended.max()),
-            "not_covered": list(guarantee.not_covered),
+            "not_covered": [*guarantee.not_covered, *([SHARED] if private and noise_seeded else [])],
             "noise": "none" if not private else _GENERATOR[noise_seeded],
             "noise_seeded": noise_seeded if private else None,
             **guarantee.details,
@@ -159,11 +159,13 @@ class Ledger:
         }
 
 
+SHARED = "another run of this very config: it has the same noise, so that both together are one release"
+
 _GENERATOR = {
-    True: "pseudo-random (Mersenne Twister on CPU), seeded from the config: whoever knows the seed can "
-    "remove the noise and knows who was sampled; use noise_seed=os for a release",
-    False: "pseudo-random (Mersenne Twister on CPU, its whole state set from a 128-bit key of the operating "
-    "system), and so is the sampling; not a cryptographically secure generator",
+    True: "secure generator (ChaCha with 12 rounds), its 256-bit key made of the seed and the run's config: "
+    "whoever knows these can remove the noise and knows who was sampled; use noise_seed=os for a release",
+    False: "secure generator (ChaCha with 12 rounds), its 256-bit key from the operating system; sampling, "
+    "batches and dropout come from it too",
 }
 
 

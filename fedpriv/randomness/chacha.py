@@ -15,7 +15,7 @@ WORDS = 16  # of a block
 
 
 def blocks(key: Tensor, numbers: Tensor, names: Tensor) -> Tensor:
-    """The words of blocks `numbers` [..., N] of rows `names` [..., 3], as int32 [..., N, 16]; key: int32 [8]."""
+    """The words of blocks `numbers` [..., N] of rows `names` [..., 3]: int32 [..., N, 16]; key: int32 [8]."""
     shape = torch.broadcast_shapes(numbers.shape, (*names.shape[:-1], 1))
     tail = [numbers.expand(shape), *(names[..., n, None].expand(shape) for n in range(3))]
     constants = torch.tensor(CONSTANTS, dtype=torch.int32, device=key.device)

@@ -19,6 +19,9 @@ _WORD, _VECTOR = ir.IntType(32), ir.VectorType(ir.IntType(32), LANES)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 
 
+_intrinsic: Any = intrinsic  # its types do not know that the first argument is numba's own
+
+
 class _Eight:
     """Writes instructions on eight numbers at once."""
 
@@ -28,7 +31,7 @@ class _Eight:
     def word(self, value: int) -> Any:
         return ir.Constant(_VECTOR, [value] * LANES)
 
-    def float(self, value: float) -> Any:
+    def number(self, value: Any) -> Any:
         return ir.Constant(_FLOATS, [float(np.float32(value))] * LANES)
 
     def everywhere(self, one: Any, kind: Any) -> Any:
@@ -52,9 +55,9 @@ class _Eight:
         return self.b.or_(self.b.shl(x, self.word(bits)), self.b.lshr(x, self.word(32 - bits)))
 
     def polynomial(self, coefficients: tuple[float, ...], x: Any) -> Any:
-        total = self.float(coefficients[-1])
+        total = self.number(coefficients[-1])
         for coefficient in reversed(coefficients[:-1]):
-            total = self.b.fadd(self.b.fmul(total, x), self.float(coefficient))
+            total = self.b.fadd(self.b.fmul(total, x), self.number(coefficient))
         return total
 
     def blocks(self, key: Any, tail: Any) -> list[Any]:
@@ -77,7 +80,7 @@ class _Eight:
 
     def pair(self, a: Any, c: Any) -> tuple[Any, Any]:
         """Normals of words a and c, as gaussian.pair makes them."""
-        b, word, number = self.b, self.word, self.float
+        b, word, number = self.b, self.word, self.number
         half = number(0.5)
         high = b.sitofp(b.lshr(a, word(8)), _FLOATS)
         low = b.or_(b.shl(b.and_(a, word(0xFF)), word(14)), b.lshr(c, word(ANGLE_BITS)))
@@ -117,7 +120,7 @@ def _instructions(write: Callable[[Any, Any], None], *kinds: Any) -> Any:
     return types.void(*(pointers[k] for k in kinds)), generate
 
 
-@intrinsic
+@_intrinsic
 def _address(typing: Any, array: Any) -> Any:
     """Where an array's numbers begin."""
 
@@ -127,7 +130,7 @@ def _address(typing: Any, array: Any) -> Any:
     return types.CPointer(array.dtype)(array), generate
 
 
-@intrinsic
+@_intrinsic
 def _eight_blocks(typing: Any, out: Any, key: Any, tail: Any) -> Any:
     """out[w, lane]: word w of each of eight blocks."""
 
@@ -138,7 +141,7 @@ def _eight_blocks(typing: Any, out: Any, key: Any, tail: Any) -> Any:
     return _instructions(write, "words", "words", "words")
 
 
-@intrinsic
+@_intrinsic
 def _add_group(typing: Any, out: Any, scale: Any, key: Any, tail: Any) -> Any:
     """out += scale * the normals of eight blocks, 128 in a row."""
 

@@ -6,8 +6,8 @@ follows from the seed and a name, such as ("partition",): methods are compared o
 What privacy rests on (noise, sampling, dropout) comes from a `Source`: a secret of 256 bits and a name such
 as ("noise", round), and within it one row of numbers for every client or sample, whoever else is there. So
 one sample's or client's absence changes nobody else's numbers, and the same ones come out of every engine,
-device and order. The words are those of a cryptographically secure generator (chacha.py). Nothing has a state,
-so a continued run needs none.
+device and order. The words are those of a cryptographically secure generator (chacha.py). Nothing has a
+state, so a continued run needs none.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.randomness import gaussian
+from fedpriv.randomness import chacha, gaussian
 
 KEY_BYTES = 32
 Numbers = np.ndarray | Tensor | list[int]  # of clients or samples
@@ -59,6 +59,15 @@ class Source:
         """Uniform numbers of 32 bits, int64 [N, width], on the CPU."""
         return torch.from_numpy(self._raw(rows, width, step).astype(np.int64))
 
+    def words_there(self, rows: Tensor, width: int, step: int = 0) -> Tensor:
+        """The same by torch operations, where `rows` is: on a device, or inside of vmap."""
+        key, names = self._key_there(rows.device), _names_there(rows, step)
+        numbers = torch.arange(-(-width // chacha.WORDS), dtype=torch.int32, device=rows.device)
+        return chacha.blocks(key, numbers, names).flatten(-2)[..., :width].to(torch.int64) & 0xFFFFFFFF
+
+    def _key_there(self, device: torch.device) -> Tensor:
+        return torch.from_numpy(self._words.view(np.int32)).to(device)
+
     def _raw(self, rows: Numbers, width: int, step: int) -> np.ndarray:
         from fedpriv.randomness import compiled
 
@@ -74,9 +83,8 @@ class Source:
         return torch.from_numpy(whole.astype(np.float64) * 2.0**-53)
 
     def below(self, chance: float | Tensor, rows: Numbers, width: int, step: int = 0) -> Tensor:
-        """True with the given chance (one for all, or [N, 1]), never more often: bool [N, width], on the CPU."""
-        limit = (torch.as_tensor(chance, dtype=torch.float64) * 2.0**32).floor().to(torch.int64)
-        return self.words(rows, width, step) < limit
+        """True with a chance (one for all, or [N, 1]), never more often: bool [N, width], on the CPU."""
+        return self.words(rows, width, step) < limit_of(chance)
 
     def normals(self, rows: Numbers, like: Tensor, step: int = 0) -> Tensor:
         """Standard normals in the shape of `like`, [N, width], on its device."""
@@ -87,9 +95,8 @@ class Source:
     def add_normals_(self, target: Tensor, scale: Tensor, rows: Numbers, step: int = 0) -> None:
         """target[i] += scale[i] * z, z the standard normals of row rows[i]; target [N, width], scale [N]."""
         if not target.is_cpu:
-            names = torch.from_numpy(_names(rows, step).view(np.int32)).to(target.device)
-            key = torch.from_numpy(self._words.view(np.int32)).to(target.device)
-            z = gaussian.normals(key, names, target.shape[1]).to(target.dtype)
+            names = _names_there(torch.as_tensor(rows, device=target.device), step)
+            z = gaussian.normals(self._key_there(target.device), names, target.shape[1]).to(target.dtype)
             target.addcmul_(z, scale[:, None].to(target.dtype))
         elif target.dtype != torch.float32 or not target.is_contiguous():
             target.addcmul_(
@@ -112,6 +119,17 @@ class Source:
         """A uniformly random order of `count` things, int64, on the CPU."""
         raw = self._raw([0], 2 * count, 0).view(np.uint64)[0]
         return torch.from_numpy(raw.argsort(kind="stable"))
+
+
+def limit_of(chance: float | Tensor) -> Tensor:
+    """Words below this come up with the given chance or a little less."""
+    return (torch.as_tensor(chance, dtype=torch.float64) * 2.0**32).floor().to(torch.int64)
+
+
+def _names_there(rows: Tensor, step: int) -> Tensor:
+    """The same as signed numbers where `rows` is."""
+    low = ((rows + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+    return torch.stack([low, torch.full_like(rows, step), rows >> 32], -1).to(torch.int32)
 
 
 def _names(rows: Numbers, step: int) -> np.ndarray:

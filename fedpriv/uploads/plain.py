@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.privacy.ledger import Guarantee
+from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
 
 
@@ -18,7 +18,7 @@ class Plain:
         """What holds of the messages as the server sees them; `setup` has been called."""
         return guarantee
 
-    def encode(self, messages: Tensor, round_: Round, generator: torch.Generator) -> tuple[Any, int]:
+    def encode(self, messages: Tensor, round_: Round, source: Source) -> tuple[Any, int]:
         """What travels, from private messages [C, D'], and its size in bytes over all participants."""
         return messages, messages.numel() * 4
 

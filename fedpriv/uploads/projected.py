@@ -6,12 +6,12 @@ private client needs for projecting is counted in the downlink.
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.aggregators.pfa_plus import PFAPlus
 from fedpriv.errors import UserError
+from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
 from fedpriv.uploads.plain import Plain
 
@@ -25,10 +25,10 @@ class Projected(Plain):
         self.aggregator = aggregator
         aggregator.arrive_projected = True
 
-    def encode(self, messages: Tensor, round_: Round, generator: torch.Generator) -> tuple[Any, int]:
+    def encode(self, messages: Tensor, round_: Round, source: Source) -> tuple[Any, int]:
         space = self.aggregator.subspace
         if space is None:
-            return super().encode(messages, round_, generator)
+            return super().encode(messages, round_, source)
         public = self.aggregator.public_rows(round_, messages.device)
         sent = messages[public], space.coordinates(messages[~public])
         return sent, 4 * sum(part.numel() for part in sent)

@@ -23,10 +23,11 @@ from torch import Tensor
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.errors import UserError
+from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
 from fedpriv.uploads.plain import Plain
 
-SEED_BYTES = 16
+SEED_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Sent:
     """What reaches the server: uploads of those who remain, and seeds their neighbours revealed."""
 
     uploads: Tensor  # [survivors, j]
-    revealed: list[tuple[int, int]]  # (seed, sign with which it is still in the sum)
+    revealed: list[tuple[Source, int]]  # (seed, sign with which it is still in the sum)
     refused: bool
 
 
@@ -69,15 +70,15 @@ class SecureSum(Plain):
         """Whether single uploads are never looked at, so that noise may be drawn for their sum at once."""
         return self.protocol == "ideal" and not self.dropout
 
-    def encode(self, messages: Tensor, round_: Round, generator: torch.Generator) -> tuple[Sent, int]:
+    def encode(self, messages: Tensor, round_: Round, source: Source) -> tuple[Sent, int]:
         if self.bits is None:
             raise UserError(
                 "upload=secure_sum sums integers, which only dp_variant=ddp makes; use upload=plain"
             )
         count = len(messages)
-        gone = torch.rand(count, generator=generator, device=messages.device) < self.dropout
+        gone = source.of("vanish").below(self.dropout, round_.clients, 1)[:, 0].to(messages.device)
         here = (~gone).nonzero().flatten()
-        pairs = self._pairs(count, generator)
+        pairs = self._pairs(count, source)
         self._dropped = int(gone.sum())
         refused = len(here) < self.least(count) or not _connected(pairs, gone.cpu().numpy())
         self._refused = int(refused)
@@ -106,11 +107,11 @@ class SecureSum(Plain):
         half = 1 << (self.bits - 1)
         return ((total + half) % 2**self.bits - half)[None]
 
-    def _pairs(self, count: int, generator: torch.Generator) -> list[tuple[int, int, int]]:
+    def _pairs(self, count: int, source: Source) -> list[tuple[int, int, Source]]:
         """Edges of the mask graph with their seeds."""
         if count < 2:
             return []
-        circle = torch.randperm(count, generator=generator, device=generator.device).tolist()
+        circle = source.permutation(count).tolist()
         wanted = self.neighbours if self.neighbours is not None else 2 * math.ceil(math.log2(count))
         reach = max(1, min(math.ceil(wanted / 2), (count - 1) // 2 or 1))
         edges = {
@@ -118,21 +119,17 @@ class SecureSum(Plain):
             for i in range(count)
             for step in range(1, reach + 1)
         }
-        seeds = torch.randint(0, 2**62, (len(edges),), generator=generator, device=generator.device).tolist()
-        return [(a, b, seed) for (a, b), seed in zip(sorted(edges), seeds, strict=True)]
+        return [(a, b, source.of("mask", a, b)) for a, b in sorted(edges)]
 
-    def _mask(self, seed: int, like: Tensor) -> Tensor:
+    def _mask(self, seed: Source, like: Tensor) -> Tensor:
         assert self.bits is not None
-        own = torch.Generator(device=like.device).manual_seed(seed)
-        return torch.randint(
-            0, 2**self.bits, like.shape[1:], generator=own, device=like.device, dtype=like.dtype
-        )
+        return (seed.words([0], like.shape[1])[0] >> (32 - self.bits)).to(like)
 
     def diagnostics(self) -> dict[str, float]:
         return {"dropped": self._dropped, "refused": self._refused}
 
 
-def _connected(pairs: list[tuple[int, int, int]], gone: np.ndarray) -> bool:
+def _connected(pairs: list[tuple[int, int, Source]], gone: np.ndarray) -> bool:
     """Whether the participants who remain hang together in the mask graph."""
     if gone.all():
         return False

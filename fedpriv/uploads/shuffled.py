@@ -21,6 +21,7 @@ from fedpriv.aggregators.mean import Mean
 from fedpriv.errors import UserError, positive
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.privacy.shuffling import BOUND, Reports, largest_local_epsilon
+from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
 from fedpriv.uploads.plain import Plain
 
@@ -55,31 +56,31 @@ class Shuffled(Plain):
 
     # -- what travels
 
-    def encode(self, messages: Tensor, round_: Round, generator: torch.Generator) -> tuple[list[Stream], int]:
+    def encode(self, messages: Tensor, round_: Round, source: Source) -> tuple[list[Stream], int]:
         """Streams of consecutive ids, to bound memory: the server sorts by id, so this tells it nothing."""
         count, width = messages.shape
         self._last = 0.0
         if self.unit == "model" or not count:
-            order, times = self._arrivals(count, generator)
+            order, times = self._arrivals(count, source)
             return [Stream(order.new_zeros(0), messages[order], times)], messages.numel() * 4
         streams = []
         at_once = max(1, _BLOCK // max(1, count))
         for first in range(0, width, at_once):
             block = messages[:, first : first + at_once]
-            order, times = self._arrivals(block.numel(), generator)
+            order, times = self._arrivals(block.numel(), source.of(first))
             values = block.reshape(-1)[order]
             streams.append(Stream((order % block.shape[1] + first).to(torch.int32), values, times))
         return streams, messages.numel() * (4 + id_bytes(width))
 
-    def _arrivals(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _arrivals(self, count: int, source: Source) -> tuple[Tensor, Tensor]:
         """In which order messages arrive, and when.
 
         The order of independent uniform delays is a uniform permutation, whatever the delays, and delays in
         ascending order are sums of exponential steps over their total: two draws, and nothing to sort.
         """
-        order = torch.randperm(count, generator=generator, device=generator.device)
-        steps = torch.empty(count + 1, dtype=torch.float64, device=generator.device)
-        times = steps.exponential_(generator=generator).cumsum(0)
+        order = source.permutation(count).to(self.setting.device)
+        steps = -torch.log1p(-source.of("delays").uniforms([0], count + 1)[0])
+        times = steps.cumsum(0)
         times = (times[:-1] * (self.delay / times[-1])).float()
         if count:
             self._last = max(self._last, float(times[-1]))

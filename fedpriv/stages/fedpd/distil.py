@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError
 from fedpriv.models.parts import normalises_batches
-from fedpriv.rng import generator
+from fedpriv.randomness.source import generator
 from fedpriv.screen import Notes
 from fedpriv.stages.fedpd.guard import Open, State
 from fedpriv.stages.fedpd.vae import Distiller

@@ -24,7 +24,7 @@ from fedpriv.mechanisms.base import Mechanism, group_charges
 from fedpriv.mechanisms.client_level import clip
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import Charge, SampledGaussian
-from fedpriv.rng import Key, generator, numpy_generator, seed_for
+from fedpriv.randomness.source import Key, generator, numpy_generator, seed_for
 from fedpriv.setting import Setting
 from fedpriv.stages.fedpd.losses import Recipe, Step
 from fedpriv.stages.fedpd.private_step import PrivateStep

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fedpriv.engine.dropout import name_dropouts
 from fedpriv.errors import UserError
-from fedpriv.rng import seed_for
+from fedpriv.randomness.source import seed_for
 from fedpriv.stages.fedpd.noise import Noise
 from fedpriv.stages.fedpd.vae import Distiller, kl_divergence
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedpriv.engine.work import Samples
-from fedpriv.rng import Key, generator
+from fedpriv.randomness.source import Key, generator
 from fedpriv.screen import Notes
 from fedpriv.stages.fedpd.noise import Distance, Noise, within
 from fedpriv.stages.fedpd.vae import Distiller

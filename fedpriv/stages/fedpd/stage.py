@@ -26,7 +26,7 @@ from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError, positive
 from fedpriv.models.parts import normalises_batches
 from fedpriv.privacy.ledger import Release
-from fedpriv.rng import generator, seed_for
+from fedpriv.randomness.source import generator, seed_for
 from fedpriv.setting import Round
 from fedpriv.stages.fedpd import keep
 from fedpriv.stages.fedpd.distil import distil, samples_used

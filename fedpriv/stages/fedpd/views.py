@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedpriv.engine.dropout import name_dropouts
 from fedpriv.engine.work import Samples
-from fedpriv.rng import generator, seed_for
+from fedpriv.randomness.source import generator, seed_for
 from fedpriv.screen import Notes
 from fedpriv.stages.fedpd.release import features
 from fedpriv.stages.fedpd.vae import Distiller
