@@ -42,7 +42,7 @@ class RoundResult:
     number: int
     clients: np.ndarray  # [C]
     train_loss: np.ndarray  # [K], nan where a client did not train
-    emd: tuple[float, float]
+    emd: tuple[float, float]  # of all losses so far; computed after the last round only
     evaluation: Evaluation | None
     epsilon: np.ndarray  # [K] claimed so far
     uplink: int
@@ -118,7 +118,7 @@ class Trainer:
             number=number,
             clients=clients,
             train_loss=self.losses[number],
-            emd=earth_movers_distances(self.losses[: number + 1]),
+            emd=earth_movers_distances(self.losses[: number + 1]) if last else (np.nan, np.nan),
             evaluation=evaluation,
             epsilon=self.ledger.claimed(),
             uplink=uplink,
