@@ -1,8 +1,9 @@
-"""Dropout with a generator per client and step, so that threads and chunks change no number."""
+"""Dropout whose masks follow from a sample's number and the step, whoever else is in the batch."""
 
 import torch
 from torch import Tensor, nn
 
+from fedpriv.randomness.source import Numbers, Source
 from fedpriv.rng import seed_for
 
 
@@ -13,10 +14,19 @@ class NamedDropout(nn.Module):
         super().__init__()
         self.rate, self.number = rate, number
         self.seeds: list[int] = []
+        self.named: tuple[Source, Numbers, int] | None = None
+
+    def name(self, source: Source, samples: Numbers, step: int) -> None:
+        """Which samples [N] the next pass sees, and at which step."""
+        self.named = source.of("dropout", self.number), samples, step
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.rate == 0:
             return x
+        if self.named is not None:
+            source, samples, step = self.named
+            mask = source.below(1 - self.rate, samples, x[0].numel(), step)
+            return x * mask.to(x).view(x.shape) / (1 - self.rate)
         per_client = x.view(len(self.seeds), -1, *x.shape[1:])
         keep = torch.empty(per_client.shape, device=x.device, dtype=x.dtype)
         generator = torch.Generator(device=x.device)

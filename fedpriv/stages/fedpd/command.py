@@ -13,7 +13,7 @@ from fedpriv.build import build, make
 from fedpriv.datasets.data import Data
 from fedpriv.errors import UserError
 from fedpriv.figures.grid import grid
-from fedpriv.rng import seed_for
+from fedpriv.randomness.source import seed_for
 from fedpriv.screen import console, preparing
 from fedpriv.stages.fedpd import views
 from fedpriv.stages.fedpd.inversion import invert
