@@ -12,9 +12,12 @@ from fedpriv.build import build
 from fedpriv.engine import batches
 from fedpriv.engine.work import Samples
 from fedpriv.mechanisms.client_level import clip
+from fedpriv.randomness.source import Source
 from fedpriv.setting import Round
+from fedpriv.stages.fedpd import keep
 from fedpriv.stages.fedpd.distil import distil
 from fedpriv.stages.fedpd.private_step import PrivateStep
+from fedpriv.stages.fedpd.release import released
 from fedpriv.stages.fedpd.vae import Distiller
 from tests.conftest import SMALL
 
@@ -141,3 +144,66 @@ def test_a_clients_shared_batches_are_its_own(config, epochs):
         passes = [list(chain(*whole[k][n * per_pass : (n + 1) * per_pass])) for n in range(epochs)]
         assert all(sorted(p) == sorted(passes[0]) and len(p) == size for p in passes)
         assert len({tuple(p) for p in passes}) == epochs
+
+
+# -- rounds and clients have numbers of their own
+
+
+def correlation(a, b):
+    return abs(float(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1]))
+
+
+def test_noise_of_rounds_clients_and_batches_is_uncorrelated(config):
+    """Of 5,000 numbers or more each: a correlation is below 5 / sqrt(5000) unless the noise is shared."""
+    trainer = build(config(*SMALL, *QUICK, "dp=ldp"), prepare=False).trainer
+    guard, drawn = trainer.stage.guard, []
+    empty = torch.zeros(0, dtype=torch.int64)
+    for number, client in ((0, 0), (0, 1), (1, 0)):
+        step = guard.step(*networks(), number, client)
+        for _ in range(2):
+            step(empty, torch.zeros(0, 1, 8, 8), empty)
+            parameters = [p for o in step.optimisers for g in o.param_groups for p in g["params"]]
+            drawn.append(torch.cat([p.grad.flatten() for p in parameters]))
+    drawn += [trainer.stage.recipe.noise.draw(drawn[0][None], guard._steps(0, k), [5], 0) for k in (0, 1)]
+    assert drawn[0].numel() > 5000
+    for i, one in enumerate(drawn):
+        assert all(correlation(one, other) < 5 / 5000**0.5 for other in drawn[:i])
+
+
+def test_released_noise_is_a_samples_own(config):
+    """Without a sample the others' rows are bit for bit the same; rows are uncorrelated."""
+    trainer = build(config(*SMALL, *QUICK, "dp=ldp"), prepare=False).trainer
+    data, noise = trainer.train, trainer.stage.noise
+    options = ("noise", None, noise, None, Source(bytes(32)))
+    whole, fewer = released(data, *options)[0], released(without(data, 0, 3), *options)[0]
+    assert torch.equal(fewer, torch.cat([whole[:3], whole[4:]]))
+    assert correlation(whole[:500], whole[500:1000]) < 5 / (500 * 64) ** 0.5
+
+
+def test_who_distils_does_not_depend_on_who_else_there_is(config):
+    """Under cdp every client is drawn by itself: 200 rounds of 4 at rate 0.3."""
+    options = ("dp=cdp", "stage.sample_rate=0.3")
+    guard = build(config(*SMALL, *QUICK, *options), prepare=False).trainer.stage.guard
+    drawn = [guard.clients(number) for number in range(200)]
+    fewer = replace(guard, sizes=guard.sizes[:3])
+    assert [fewer.clients(n) for n in range(200)] == [[k for k in c if k < 3] for c in drawn]
+    counts = np.array([len(c) for c in drawn])
+    assert abs(counts.mean() - 1.2) < 5 * (0.84 / 200) ** 0.5
+    assert abs(counts.var() - 0.84) < 5 * 0.84 * (2 / 200) ** 0.5
+
+
+def test_a_kept_distillation_is_the_one_its_key_would_make(config, tmp_path, monkeypatch):
+    """Other keys find nothing; with and without the cache a run is the same."""
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *_: str(tmp_path))
+    options = (*SMALL, *QUICK, "dp=cdp", "stage.data_fraction=0.05")
+    runs = [build(config(*options, f"stage.cache={kept}")).trainer for kept in ("true", "true", "false")]
+    facts = [t.stage.summary()["stage"] for t in runs]
+    assert [f["distillation_is"] for f in facts] == ["made now", "from the cache", "made now"]
+    assert len({f["distillation"] for f in facts}) == 1
+    for trainer in runs:
+        trainer.round()
+    assert torch.equal(runs[0].theta, runs[1].theta) and torch.equal(runs[0].theta, runs[2].theta)
+    stage = runs[0].stage
+    other = replace(stage.guard, source=Source(bytes(32)))
+    arguments = (stage.distiller, stage.classifier, runs[0].train)
+    assert keep.fingerprint(other, *arguments) != keep.fingerprint(stage.guard, *arguments)
