@@ -139,6 +139,8 @@ def test_a_clients_shared_batches_are_its_own(config, epochs):
         others = everybody[everybody != absent]
         assert seen(others) == {k: whole[k] for k in others.tolist()}
     assert seen(everybody, 1)[0] != whole[0]
+    small, big = sorted((set(chain(*whole[k])) for k in (0, 2)), key=len)
+    assert not small <= big
     for k in range(4):  # every pass has the whole share once
         size, per_pass = int(sizes[k]), -(-int(sizes[k]) // 64)
         passes = [list(chain(*whole[k][n * per_pass : (n + 1) * per_pass])) for n in range(epochs)]
