@@ -144,7 +144,7 @@ def centred(total, bits=8):
 @pytest.mark.parametrize("count", [2, 3, 5, 30])
 @pytest.mark.parametrize("neighbours", [None, 2, 6])
 def test_masks_cancel_and_hide(count, neighbours):
-    messages, round_ = residues(count), SimpleNamespace(clients=np.arange(30))
+    messages, round_ = residues(count), SimpleNamespace(clients=np.arange(count))
     sums = []
     for protocol in ("ideal", "masked"):
         upload = bare(protocol=protocol, neighbours=neighbours)

@@ -122,7 +122,7 @@ def test_cdp_samples_clients_by_poisson_and_charges_everyone():
     facts = setting(clients=2000, rate=0.3)
     mechanism = CDP()
     mechanism.setup(facts)
-    clients, expected = mechanism.sample(0, np.ones(2000, dtype=bool), np.random.default_rng(0))
+    clients, expected = mechanism.sample(0, np.ones(2000, dtype=bool), source())
     assert expected == 600 and abs(len(clients) - 600) < 5 * math.sqrt(2000 * 0.3 * 0.7)
     assert len(mechanism.charged(clients)) == 2000
 
@@ -257,9 +257,9 @@ def test_a_fixed_number_of_eligible_clients_is_drawn():
     mechanism = NoPrivacy()
     mechanism.setup(setting(clients=10, rate=0.3))
     eligible = np.arange(10) >= 6
-    clients, expected = mechanism.sample(0, eligible, np.random.default_rng(0))
+    clients, expected = mechanism.sample(0, eligible, source())
     assert len(clients) == 3 == expected and set(clients) <= {6, 7, 8, 9}
-    clients, expected = mechanism.sample(0, np.arange(10) == 2, np.random.default_rng(0))
+    clients, expected = mechanism.sample(0, np.arange(10) == 2, source())
     assert clients.tolist() == [2] and expected == 1
 
 

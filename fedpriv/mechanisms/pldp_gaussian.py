@@ -121,7 +121,7 @@ def gaussian_guarantee(
         f"{reach:.4g} in every round",
     )
     move = 2 * bound / float(sigma.min())
-    told = outright("a weight", move, setting.layout.shared * setting.most) if values else ()
+    told = outright("a weight", move, setting.layout.shared * setting.most, setting.delta) if values else ()
     return Guarantee(
         unit=SendsModels.unit,
         relation=RELATION,

@@ -40,6 +40,7 @@ class Release:
     relation: str  # which data sets are neighbours for `epsilon`
     epsilon: float  # of this release alone, at the run's delta
     charges: Sequence[Charge]  # the same for the training's neighbours, to compose: one for all, or for each
+    public: str = ""  # what is sent with it as it is and neighbours must agree in: narrows the run's relation
     flaws: tuple[str, ...] = ()  # what is sent with it and not protected: then nothing is provable of the run
     not_covered: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
@@ -67,8 +68,10 @@ class Ledger:
         """Enter what is sent once. The budget is the training's: it neither pays for this nor forbids it."""
         self.releases.append(release)
         before = self.guarantee
+        narrower = release.public and before.unit != "none"
         self.guarantee = replace(
             before,
+            relation=f"{before.relation}, {release.public}" if narrower else before.relation,
             provable=None if release.flaws else before.provable,
             if_mended=before.provable if release.flaws and before.provable else before.if_mended,
             flaws=before.flaws + release.flaws,

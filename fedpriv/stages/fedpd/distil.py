@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError
 from fedpriv.models.parts import normalises_batches
-from fedpriv.randomness.source import generator
 from fedpriv.screen import Notes
 from fedpriv.stages.fedpd.guard import Open, State
 from fedpriv.stages.fedpd.vae import Distiller
@@ -28,7 +27,7 @@ def distil(
 ) -> dict[str, Any]:
     """Train both in place; a small history for the record."""
     recipe = guard.recipe
-    parts = [_part(data, k, size, guard.seed) for k, size in enumerate(guard.sizes)]
+    parts = [guard.part(data.owned[k, :size], k) for k, size in enumerate(data.size.tolist())]
     threads, history, sent = torch.get_num_threads(), [], 0
     notes = Notes("distilling: round", recipe.rounds)
     if distiller.low.device.type == "cpu":
@@ -63,12 +62,6 @@ def samples_used(size: int, fraction: float) -> int:
     return math.ceil(fraction * size)
 
 
-def _part(data: Samples, client: int, count: int, seed: int) -> Tensor:
-    """The samples a client distils with: the same ones every round."""
-    order = torch.randperm(int(data.size[client]), generator=generator(seed, "distil data", client))
-    return data.owned[client, order[:count].to(data.owned.device)]
-
-
 def _train(
     guard: Open,
     distiller: Distiller,
@@ -83,9 +76,8 @@ def _train(
     step = guard.step(own_g, own_a, number, client)
     # A batch of one has no statistics to normalise with.
     least = 2 if normalises_batches(own_a) else 0
-    losses = [
-        step(*data.take(batch)) for batch in guard.batches(samples, number, client) if len(batch) >= least
-    ]
+    batches = guard.batches(samples, number, client)
+    losses = [step(batch, *data.take(batch)) for batch in batches if len(batch) >= least]
     loss = float(torch.stack(losses).mean()) if losses else 0.0
     return own_g.state_dict(), own_a.state_dict(), loss
 

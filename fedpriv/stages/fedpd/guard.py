@@ -6,11 +6,13 @@ may be empty (private_step.py).
 Clients (a variant whose server adds the noise, cdp): clients join a round by Poisson sampling, the update of
 both networks is clipped to `clip`, and their sum over the expected number gets noise z * clip / expected.
 
-Noise is calibrated to an epsilon of its own, over the participations a client really has.
+Noise is calibrated to an epsilon of its own, over the participations a client really has. All that is random
+follows from the guard's source and the numbers of round, client and sample: nobody's absence changes what
+others draw.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ from fedpriv.mechanisms.base import Mechanism, group_charges
 from fedpriv.mechanisms.client_level import clip
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import Charge, SampledGaussian
-from fedpriv.randomness.source import Key, generator, numpy_generator, seed_for
+from fedpriv.randomness.source import Source
 from fedpriv.setting import Setting
 from fedpriv.stages.fedpd.losses import Recipe, Step
 from fedpriv.stages.fedpd.private_step import PrivateStep
@@ -40,7 +42,7 @@ class Open:
 
     recipe: Recipe
     sizes: tuple[int, ...]  # samples each client distils with
-    seed: int
+    source: Source = field(repr=False)  # of all that is random
 
     private = False
 
@@ -54,23 +56,25 @@ class Open:
     def clients(self, number: int) -> list[int]:
         """Who takes part in a round: a fixed number, known to everybody."""
         count = len(self.sizes)
-        rng = numpy_generator(self.seed, "distil sampling", number)
-        return sorted(
-            rng.choice(count, max(1, round(self.recipe.sample_rate * count)), replace=False).tolist()
-        )
+        order = self.source.of("sampling", number).permutation(count)
+        return sorted(order[: max(1, round(self.recipe.sample_rate * count))].tolist())
+
+    def part(self, owned: Tensor, client: int) -> Tensor:
+        """The samples a client distils with, of those it owns: the same ones every round."""
+        order = self.source.of("part", client).permutation(len(owned))
+        return owned[order[: self.sizes[client]].to(owned.device)]
 
     def step(self, distiller: Distiller, classifier: nn.Module, number: int, client: int) -> Step:
-        return Step(self.recipe, distiller, classifier, self._seed(number, client))
+        return Step(self.recipe, distiller, classifier, self._steps(number, client))
 
-    def _seed(self, number: int, client: int) -> int:
-        return seed_for(self.seed, "distil step", number, client)
+    def _steps(self, number: int, client: int) -> Source:
+        return self.source.of("steps", number, client)
 
     def batches(self, samples: Tensor, number: int, client: int) -> Iterator[Tensor]:
         """Passes over shuffled samples."""
-        order = generator(self.seed, "distil batches", number, client)
-        for _ in range(self.recipe.local_epochs):
-            shuffled = samples[torch.randperm(len(samples), generator=order).to(samples.device)]
-            yield from shuffled.split(self.recipe.batch_size)
+        for epoch in range(self.recipe.local_epochs):
+            order = self.source.of("batches", number, client, epoch).permutation(len(samples))
+            yield from samples[order.to(samples.device)].split(self.recipe.batch_size)
 
     def merge(
         self, networks: Sequence[nn.Module], trained: Sequence[States], chosen: list[int], number: int
@@ -85,7 +89,6 @@ class Open:
 class OfSamples(Open):
     clip: float
     noise: tuple[float, ...]  # multiplier of each client
-    key: Key  # of noise and batches
 
     private = True
 
@@ -105,30 +108,29 @@ class OfSamples(Open):
     def facts(self) -> dict[str, Any]:
         return {"clip_norm": self.clip, "noise_multiplier_least": min(self.noise)}
 
+    def part(self, owned: Tensor, client: int) -> Tensor:
+        """Every sample is in it or not by itself; `sizes` is how many are expected."""
+        drawn = self.source.of("part", client).below(self.recipe.data_fraction, owned, 1)[:, 0]
+        return owned[drawn.to(owned.device)]
+
     def step(self, distiller: Distiller, classifier: nn.Module, number: int, client: int) -> Step:
-        return PrivateStep(
-            self.recipe,
-            distiller,
-            classifier,
-            self._seed(number, client),
-            clip=self.clip,
-            std=self.noise[client] * self.clip,
-            noise=generator(self.key, "distil noise", number, client, device=distiller.low.device),
-        )
+        std = self.noise[client] * self.clip
+        steps = self._steps(number, client)
+        return PrivateStep(self.recipe, distiller, classifier, steps, clip=self.clip, std=std)
 
     def batches(self, samples: Tensor, number: int, client: int) -> Iterator[Tensor]:
         """Poisson batches, which may be empty."""
-        draws, steps = generator(self.key, "distil batches", number, client), int(self.per_epoch[client])
-        for _ in range(steps * self.recipe.local_epochs):
-            taken = torch.rand(len(samples), generator=draws) < 1 / steps
-            yield samples[taken.to(samples.device)]
+        steps = int(self.per_epoch[client])
+        draws, count = self.source.of("batches", number, client), steps * self.recipe.local_epochs
+        taken = draws.below(1 / steps, samples, count).to(samples.device)  # [N, T]
+        for step in range(count):
+            yield samples[taken[:, step]]
 
 
 @dataclass(frozen=True)
 class OfClients(Open):
     clip: float
     noise: float  # multiplier
-    key: Key  # of noise and of who takes part
 
     private = True
 
@@ -139,8 +141,9 @@ class OfClients(Open):
         return {"clip_norm": self.clip, "noise_multiplier_least": self.noise}
 
     def clients(self, number: int) -> list[int]:
-        rng = numpy_generator(self.key, "distil sampling", number)
-        return np.flatnonzero(rng.random(len(self.sizes)) < self.recipe.sample_rate).tolist()
+        everybody = np.arange(len(self.sizes))
+        drawn = self.source.of("sampling").below(self.recipe.sample_rate, everybody, 1, number)[:, 0]
+        return everybody[drawn.numpy()].tolist()
 
     def merge(
         self, networks: Sequence[nn.Module], trained: Sequence[States], chosen: list[int], number: int
@@ -152,8 +155,7 @@ class OfClients(Open):
         for states in trained:
             sent = [s[n].flatten() for s, own in zip(states, names, strict=True) for n in own]
             total += clip((torch.cat(sent) - start)[None], self.clip)[0][0]
-        draws = generator(self.key, "distil server", number, device=start.device)
-        total += self.noise * self.clip * torch.empty_like(start).normal_(generator=draws)
+        total += self.noise * self.clip * self.source.of("server").normal(start, number)
         vector_to_parameters(start + total / expected, parameters)
 
 
@@ -175,15 +177,18 @@ def _mean(states: Sequence[State], weights: Sequence[int]) -> State:
 def guard(
     recipe: Recipe,
     sizes: tuple[int, ...],
-    seed: int,
     *,
-    key: Key,
+    public: Source,
+    private: Source,
     mechanism: Mechanism,
     setting: Setting,
     epsilon: float | None,
     clip: float,
 ) -> Open:
-    """What fits the run's DP variant, with noise for `epsilon` (None: the training's) at the run's delta."""
+    """What fits the run's DP variant, with noise for `epsilon` (None: the training's) at the run's delta.
+
+    What is sent without protection draws from the `public` source, which other runs share.
+    """
     targets = setting.budgets if epsilon is None else np.full(setting.clients, epsilon)
     if mechanism.per_sample:
         if recipe.entropy == "variance":
@@ -191,7 +196,7 @@ def guard(
                 "stage.entropy=variance: a variance over a batch mixes samples, so gradients cannot be "
                 "clipped one sample at a time as this dp_variant does; use stage.entropy=mse"
             )
-        without = OfSamples(recipe, sizes, seed, clip, (0.0,) * len(sizes), key)
+        without = OfSamples(recipe, sizes, private, clip, (0.0,) * len(sizes))
         counts = without.participations().tolist()
         kinds, rows = group_charges(
             list(zip(without.per_epoch.tolist(), counts, targets.tolist(), strict=True))
@@ -203,8 +208,8 @@ def guard(
         return replace(without, noise=tuple(found[kind] for kind in kinds))
     if mechanism.bounded_aggregate:
         noise = _calibrated(recipe.sample_rate, 1, recipe.rounds, float(targets.min()), setting)
-        return OfClients(recipe, sizes, seed, clip, noise, key)
-    return Open(recipe, sizes, seed)
+        return OfClients(recipe, sizes, private, clip, noise)
+    return Open(recipe, sizes, public)
 
 
 def _calibrated(rate: float, steps: int, count: int, epsilon: float, setting: Setting) -> float:

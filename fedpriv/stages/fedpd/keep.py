@@ -1,4 +1,8 @@
-"""Distillations kept in the user's cache folder: one serves every optimiser, seed and noise level it fits."""
+"""Distillations kept in the user's cache folder.
+
+An unprotected one serves every optimiser, seed and noise level it fits; a protected one, whose noise follows
+from its run's own key, only this run.
+"""
 
 import hashlib
 import io
@@ -16,12 +20,16 @@ from fedpriv.engine.work import Samples
 from fedpriv.stages.fedpd.guard import Open
 from fedpriv.stages.fedpd.vae import Distiller
 
-VERSION = 2  # to be raised when the same options begin to give other numbers
+VERSION = 3  # to be raised when the same options begin to give other numbers
 
 
 def fingerprint(guard: Open, distiller: Distiller, classifier: nn.Module, data: Samples) -> str:
-    """Of all a distillation depends on: options, noise, seed, both networks at the start, who owns what."""
+    """Of all a distillation depends on: options, noise, key, both networks at the start, who owns what.
+
+    It is written down, so the key itself does not enter, but what follows from it.
+    """
     state = hashlib.sha256(repr((VERSION, guard, str(classifier))).encode())
+    state.update(guard.source.of("fingerprint").key)
     networks = (t for n in (distiller, classifier) for t in n.state_dict().values())
     for tensor in _all(networks, (data.x, data.y, data.owned, data.size)):
         state.update(repr((tensor.dtype, tuple(tensor.shape))).encode())

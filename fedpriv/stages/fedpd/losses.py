@@ -10,6 +10,9 @@ authors' later code uses and which is larger. KL is per pixel, like the rest. De
 depends on G only through A's training, so when alternating it can but train A, as in that code
 (`weight_raw=0`: A sees x_g only); mixup (Zhang et al. 2017) mixes what A is trained on. In eq. 2, where
 A's losses train G too, the mixed losses are added to the unmixed ones and train A only.
+
+What is random about a sample (latent, noise, dropout) follows from its number and the batch's, whoever else
+is there; only mixup looks at the batch as a whole.
 """
 
 from dataclasses import dataclass
@@ -17,18 +20,19 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from scipy.special import betaincinv
 from torch import Tensor, nn
 
 from fedpriv.engine.dropout import name_dropouts
 from fedpriv.errors import UserError
-from fedpriv.randomness.source import seed_for
+from fedpriv.randomness.source import Source
 from fedpriv.stages.fedpd.noise import Noise
 from fedpriv.stages.fedpd.vae import Distiller, kl_divergence
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that decides a distillation besides the data, the networks and the seed."""
+    """All that decides a distillation besides the data, the networks and what is random."""
 
     view: Literal["optimisation", "generalisation"]
     entropy: Literal["mse", "variance"]
@@ -48,76 +52,84 @@ class Recipe:
 
 
 class Step:
-    """Trains a distiller and a classifier; both start from what they are given."""
+    """Trains a distiller and a classifier, batch after batch; both start from what they are given."""
 
-    def __init__(self, recipe: Recipe, distiller: Distiller, classifier: nn.Module, seed: int):
+    def __init__(self, recipe: Recipe, distiller: Distiller, classifier: nn.Module, source: Source):
         self.recipe, self.distiller, self.classifier = recipe, distiller.train(), classifier.train()
-        self.seed, self.number = seed, 0
+        self.source, self.number = source, 0  # of the next batch; an empty one counts too
+        self.latents, self.feature_noise = source.of("latent"), source.of("feature noise")
         self.dropouts = name_dropouts(classifier)
         self.seen: list[Tensor] = []  # what the classifier's last layer saw
         last_layer(classifier).register_forward_pre_hook(lambda _, inputs: self.seen.append(inputs[0]))
-        device = distiller.low.device
-        self.generator = torch.Generator(device=device).manual_seed(seed)
         parts = [distiller, classifier]
         self.optimisers = [torch.optim.AdamW(p.parameters(), lr=recipe.lr) for p in parts]
 
-    def classify(self, x: Tensor) -> Tensor:
-        self.number += 1
+    def classify(self, x: Tensor, samples: Tensor, of: str) -> Tensor:
+        """Logits; `of` names the pass among those of a batch."""
         for dropout in self.dropouts:
-            dropout.seeds = [seed_for(self.seed, "dropout", self.number)]
+            dropout.name(self.source.of(of), samples, self.number)
         self.seen.clear()
         return self.classifier(x)
 
-    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        """Both networks' updates for a batch; the classifier's mean loss on the features."""
+    def __call__(self, samples: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Both networks' updates for a batch, given its samples' numbers [B], inputs and labels; the
+        classifier's mean loss on the features."""
+        loss = self._batch(samples, x, y)
+        self.number += 1
+        return loss
+
+    def _batch(self, samples: Tensor, x: Tensor, y: Tensor) -> Tensor:
         recipe = self.recipe
         mean, log_variance = self.distiller.encode(x)
-        z = mean + (log_variance / 2).exp() * torch.empty_like(mean).normal_(generator=self.generator)
+        z = mean + (log_variance / 2).exp() * self.latents.normals(samples, mean.detach(), self.number)
         features = x - self.distiller.decode(z)
-        noisy = features + recipe.noise.draw(x, self.generator)
+        noisy = features + recipe.noise.draw(x, self.feature_noise, samples, self.number)
         if recipe.entropy == "mse":
             entropy = features.square().mean()
         else:
             entropy = features.var(0, unbiased=False).mean()
         cost = recipe.weight_entropy * entropy
         cost = cost + recipe.weight_kl * kl_divergence(mean, log_variance) / x[0].numel()
-        of_features = F.cross_entropy(self.classify(noisy), y)
+        of_features = F.cross_entropy(self.classify(noisy, samples, "features"), y)
         cost = cost + recipe.weight_features * of_features
         for_g, for_a = self.optimisers[0], self.optimisers[1]
         if recipe.view == "generalisation":
             seen = self.seen[0]
-            of_raw = F.cross_entropy(self.classify(x), y)
+            of_raw = F.cross_entropy(self.classify(x, samples, "raw"), y)
             distance = (seen - self.seen[0]).square().mean()
             cost = cost + recipe.weight_raw * of_raw + recipe.weight_distance * distance
             if recipe.mixup:
-                cost = cost + self._classifier_cost(x, noisy.detach(), y)
+                cost = cost + self._classifier_cost(samples, x, noisy.detach(), y)
             self._descend(cost, for_g, for_a)
         else:
             self._descend(cost, for_g)
-            self._descend(self._classifier_cost(x, noisy.detach(), y), for_a)
+            self._descend(self._classifier_cost(samples, x, noisy.detach(), y), for_a)
         return of_features.detach()
 
-    def _classifier_cost(self, x: Tensor, noisy: Tensor, y: Tensor) -> Tensor:
+    def _classifier_cost(self, samples: Tensor, x: Tensor, noisy: Tensor, y: Tensor) -> Tensor:
         """The classifier's loss on features and on raw samples, both mixed up alike."""
-        share, order = self._mixing(len(x))
         cost: Tensor = torch.zeros((), device=x.device)
-        for weight, inputs in ((self.recipe.weight_features, noisy), (self.recipe.weight_raw, x)):
-            if weight:
-                logits = self.classify(share * inputs + (1 - share) * inputs[order])
-                mixed = share * F.cross_entropy(logits, y) + (1 - share) * F.cross_entropy(logits, y[order])
-                cost = cost + weight * mixed
+        mixing = self._mixing(len(x)) if self.recipe.mixup else None
+        for weight, inputs, name in (
+            (self.recipe.weight_features, noisy, "mixed features"),
+            (self.recipe.weight_raw, x, "mixed raw"),
+        ):
+            if not weight:
+                continue
+            if mixing is None:  # not a mix of share one: nothing times an overflow is no number
+                loss = F.cross_entropy(self.classify(inputs, samples, name), y)
+            else:
+                share, order = mixing
+                logits = self.classify(share * inputs + (1 - share) * inputs[order], samples, name)
+                loss = share * F.cross_entropy(logits, y) + (1 - share) * F.cross_entropy(logits, y[order])
+            cost = cost + weight * loss
         return cost
 
     def _mixing(self, count: int) -> tuple[float, Tensor]:
-        """The share of a batch in its mix with a reordering of itself; one without mixup."""
-        device = self.generator.device
-        order = torch.randperm(count, generator=self.generator, device=device)
-        if not self.recipe.mixup:
-            return 1.0, order
-        # Beta(a, a) from two gammas, for torch's own Beta takes no generator.
-        alpha = torch.full((2,), self.recipe.mixup, dtype=torch.float64, device=device)
-        gammas = torch._standard_gamma(alpha, generator=self.generator)
-        return float(gammas[0] / gammas.sum().clamp(min=1e-300)), order
+        """The share of a batch in its mix with a reordering of itself, from Beta(mixup, mixup)."""
+        u = float(self.source.of("mixup").uniforms([0], 1, self.number))
+        order = self.source.of("mixup order", self.number).permutation(count)
+        return float(betaincinv(self.recipe.mixup, self.recipe.mixup, u)), order.to(self.distiller.low.device)
 
     def _descend(self, cost: Tensor, *optimisers: torch.optim.Optimizer) -> None:
         for each in self.optimisers:

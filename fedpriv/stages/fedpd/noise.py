@@ -10,12 +10,13 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from dp_accounting import get_epsilon_gaussian
 from torch import Tensor
 
 from fedpriv.privacy.events import Charge, Pure, SampledGaussian, Unprotected
-from fedpriv.privacy.floats import LAPLACE, NORMAL, UNIFORM_END, outright
+from fedpriv.privacy.floats import LAPLACE, NORMAL, outright
+from fedpriv.randomness.laplace import laplaces
+from fedpriv.randomness.source import Numbers, Source
 
 Kind = Literal["gaussian", "laplace"]
 
@@ -25,13 +26,16 @@ class Noise:
     kind: Kind
     std: float
 
-    def draw(self, like: Tensor, generator: torch.Generator) -> Tensor:
-        """Independent noise for every number of `like`."""
+    def draw(self, like: Tensor, source: Source, samples: Numbers, step: int = 0) -> Tensor:
+        """Independent noise for every number of `like` [N, ...]; a sample's follows from its number."""
+        if not self.std:
+            return like.new_zeros(like.shape)
+        flat = like.flatten(1)
         if self.kind == "gaussian":
-            return torch.empty_like(like).normal_(0, self.std, generator=generator) if self.std else 0 * like
-        u = torch.empty_like(like, dtype=torch.float64).uniform_(-0.5, 0.5, generator=generator)
-        magnitude = -torch.log1p(-2 * u.abs().clamp(max=0.5 - UNIFORM_END))
-        return (u.sign() * magnitude * (self.std / math.sqrt(2))).to(like.dtype)
+            drawn = source.normals(samples, flat, step)
+        else:
+            drawn = laplaces(source, samples, flat, step)
+        return (self.std * drawn).view(like.shape)
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,12 @@ def charge(noise: Noise, distance: Distance) -> Charge:
     return (Pure(distance.l1 * math.sqrt(2) / noise.std),)
 
 
-def flaw(noise: Noise, distance: Distance, numbers: int) -> tuple[str, ...]:
+def flaw(noise: Noise, distance: Distance, numbers: int, delta: float) -> tuple[str, ...]:
     """Why the charge does not hold for floats, if it does not; `numbers` are sent."""
     if not distance.l2 or not noise.std:
         return ()
     law = NORMAL if noise.kind == "gaussian" else LAPLACE
-    return outright("a pixel", distance.most / noise.std, numbers, law)
+    return outright("a pixel", distance.most / noise.std, numbers, delta, law)
 
 
 def epsilon(noise: Noise, distance: Distance, delta: float) -> float:

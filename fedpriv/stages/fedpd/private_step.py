@@ -3,7 +3,8 @@
 Gradients of single samples (Opacus) are clipped to `clip` over both networks together, and AdamW sees only
 their sum with noise of deviation `std`, divided by the expected batch. Where the networks take turns (eq. 1)
 a batch answers twice, each time clipped to clip / sqrt(2): Gaussian releases of one batch compose as one of
-sensitivity `clip`, adaptively too (Dong, Roth and Su 2022). No mixup, for a mixed sample is two.
+sensitivity `clip`, adaptively too (Dong, Roth and Su 2022). No mixup, for a mixed sample is two; and all that
+is random about a sample follows from its own number, so its absence leaves the others' gradients as they are.
 """
 
 import math
@@ -15,6 +16,7 @@ from opacus import GradSampleModule
 from torch import Tensor, nn
 
 from fedpriv.engine.loop import no_inplace
+from fedpriv.randomness.source import Source
 from fedpriv.stages.fedpd.losses import Recipe, Step
 from fedpriv.stages.fedpd.vae import Distiller
 
@@ -27,21 +29,21 @@ class PrivateStep(Step):
         recipe: Recipe,
         distiller: Distiller,
         classifier: nn.Module,
-        seed: int,
+        source: Source,
         *,
         clip: float,
         std: float,
-        noise: torch.Generator,
     ):
-        super().__init__(replace(recipe, mixup=0.0), distiller, classifier, seed)
-        self.clip, self.std, self.noise = clip, std, noise
+        super().__init__(replace(recipe, mixup=0.0), distiller, classifier, source)
+        self.clip, self.std = clip, std
+        self.noises = {p: source.of("noise", n) for n, p in enumerate(_parameters(self.optimisers))}
         for network in (distiller, classifier):
             no_inplace(network)
             GradSampleModule(network)  # its hooks stay on the network's layers
 
-    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+    def _batch(self, samples: Tensor, x: Tensor, y: Tensor) -> Tensor:
         if len(x):
-            return super().__call__(x, y)
+            return super()._batch(samples, x, y)
         for parameter in _parameters(self.optimisers):
             self._release(parameter, torch.zeros_like(parameter))
         for optimiser in self.optimisers:
@@ -64,9 +66,9 @@ class PrivateStep(Step):
             optimiser.step()
 
     def _release(self, parameter: nn.Parameter, total: Tensor) -> None:
-        """Noise on the clipped sum of a batch."""
-        noise = torch.empty_like(parameter).normal_(0, self.std, generator=self.noise)
-        parameter.grad = (total + noise) / self.recipe.batch_size
+        """Noise on the clipped sum of a batch, which releases every parameter once."""
+        noise = self.noises[parameter].normal(total.flatten(), self.number).view_as(total)
+        parameter.grad = (total + self.std * noise) / self.recipe.batch_size
 
 
 def _parameters(optimisers: Sequence[torch.optim.Optimizer]) -> list[nn.Parameter]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedpriv.engine.work import Samples
-from fedpriv.randomness.source import Key, generator
+from fedpriv.randomness.source import Source
 from fedpriv.screen import Notes
 from fedpriv.stages.fedpd.noise import Distance, Noise, within
 from fedpriv.stages.fedpd.vae import Distiller
@@ -57,14 +57,16 @@ def clipped(x: Tensor, bound: float | None) -> Tensor:
 
 
 def released(
-    data: Samples, content: Content, distiller: Distiller | None, noise: Noise, clip: float | None, key: Key
+    data: Samples,
+    content: Content,
+    distiller: Distiller | None,
+    noise: Noise,
+    clip: float | None,
+    source: Source,
 ) -> tuple[Tensor, Tensor]:
-    """All clients' shared samples, client after client, and their labels.
-
-    Noise is drawn on the CPU, so that it is the same on every device.
-    """
+    """All clients' shared samples, client after client, and their labels; noise follows from numbers."""
     out: list[Tensor] = []
-    numbers, draws = data.all_owned, generator(key, "release")
+    numbers = data.all_owned
     half = numbers.numel() * data.x[0].numel() * 4 > _READY
     blocks = numbers.split(_BLOCK)
     notes = Notes("making what is shared: block", len(blocks))
@@ -72,7 +74,7 @@ def released(
         x, _ = data.take(block)
         x = torch.zeros_like(x) if content == "noise" else clipped(features(x, distiller), clip)
         if content != "bare":
-            x = x + noise.draw(x.cpu(), draws).to(x.device)
+            x = x + noise.draw(x, source, block)
         out.append(x.half() if half else x)
         notes.show(done)
     return torch.cat(out), data.y[numbers]

@@ -6,11 +6,12 @@ minimises eq. 3, the mean loss of its own batch plus the mean loss of a shared b
 run's own: any algorithm, DP variant, partition and model. Under DP-SGD shared samples are not clipped, for
 what x_p costs is in the ledger already.
 
-Guarantee: releasing x_p once is DP with an epsilon that is computed over all pixels jointly and is large at
-the paper's noise; floats do not even reach over the range of a pixel there, so nothing is called provable
-then. The distiller's and the classifier's updates are sent without any protection unless ldp or cdp protects
-the training: then they are protected alike (guard.py), and distilling, releasing and training compose. The
-ablations raw and noise distil nothing.
+Guarantee: labels, and with them everybody's numbers of samples, are sent as they are, so every statement is
+about neighbours that agree in them; the run's neighbouring relation says so. Releasing x_p once is DP with an
+epsilon that is computed over all pixels jointly and is large at the paper's noise; floats do not even reach
+over the range of a pixel there, so nothing is called provable then. The distiller's and the classifier's
+updates are sent without any protection unless ldp or cdp protects the training: then they are protected alike
+(guard.py), and distilling, releasing and training compose. The ablations raw and noise distil nothing.
 """
 
 import math
@@ -26,7 +27,7 @@ from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError, positive
 from fedpriv.models.parts import normalises_batches
 from fedpriv.privacy.ledger import Release
-from fedpriv.randomness.source import generator, seed_for
+from fedpriv.randomness.source import Source, generator, key_of, seed_for
 from fedpriv.setting import Round
 from fedpriv.stages.fedpd import keep
 from fedpriv.stages.fedpd.distil import distil, samples_used
@@ -34,7 +35,7 @@ from fedpriv.stages.fedpd.guard import Open, guard
 from fedpriv.stages.fedpd.losses import Recipe, last_layer
 from fedpriv.stages.fedpd.noise import Kind, Noise, charge, epsilon, flaw
 from fedpriv.stages.fedpd.release import WHAT, Content, distances, released
-from fedpriv.stages.fedpd.share import Shared
+from fedpriv.stages.fedpd.share import Shared, in_order
 from fedpriv.stages.fedpd.vae import Distiller
 from fedpriv.stages.none import NoStage, Origin
 from fedpriv.trainer import Trainer
@@ -42,7 +43,12 @@ from fedpriv.trainer import Trainer
 NETWORKS = "the distiller's and the auxiliary classifier's updates"
 FLAW = f"{NETWORKS} are sent without any privacy before round 0"
 LOSSES = "the distillation's losses in summary.json: computed on raw data, not private"
-LABELS = "the labels in the shared set, and so how many samples of each class a client has: sent as they are"
+LABELS = (
+    "the labels in the shared set, and so how many samples of each class a client has: sent as they are, and "
+    "protected by nothing"
+)
+PUBLIC = "labels and numbers of samples being public: what is removed leaves an empty row and its label"
+PUBLIC_REPLACED = "labels and numbers of samples being public: what is replaced keeps its label"
 
 
 class FedPD(NoStage):
@@ -137,10 +143,11 @@ class FedPD(NoStage):
         trainer.ledger.release(
             Release(
                 what=f"the shared set ({WHAT[self.share]})",
-                relation="replace one sample",
+                relation=f"replace one sample, {PUBLIC_REPLACED}",
+                public=PUBLIC_REPLACED if mechanism.replaces else PUBLIC,
                 epsilon=epsilon(self.noise, replaced, setting.delta),
                 charges=(charge(self.noise, jointly) if mechanism.unit != "none" else (),),
-                flaws=(*open_, *flaw(self.noise, moved, rows * math.prod(origin.data.shape))),
+                flaws=(*open_, *flaw(self.noise, moved, rows * math.prod(origin.data.shape), setting.delta)),
                 not_covered=(LABELS,),
                 details={
                     "noise_kind": self.noise.kind,
@@ -171,8 +178,8 @@ class FedPD(NoStage):
         made = guard(
             self.recipe,
             tuple(sizes),
-            origin.seed,
-            key=origin.seed if trainer.seeded else trainer.key,
+            public=Source(key_of(origin.seed, "distil")),
+            private=trainer.source.of("distil"),
             mechanism=trainer.mechanism,
             setting=trainer.setting,
             epsilon=self.distil_epsilon,
@@ -206,7 +213,8 @@ class FedPD(NoStage):
         data, self._setting, self._seed = trainer.train, trainer.setting, trainer.seed
         if self.distils:
             self._distilled(trainer, origin)
-        x, y = released(data, self.share, self.distiller, self.noise, self.clip, trainer.key)
+        noise = trainer.source.of("release")
+        x, y = released(data, self.share, self.distiller, self.noise, self.clip, noise)
         trainer.train = replace(data, shared=(x, y))
         self._shared = Shared(y, origin.data.classes)
         self._facts |= {"share": self.share, "shared_samples": len(y), "shared_bytes": 4 * x.numel()}
@@ -241,17 +249,18 @@ class FedPD(NoStage):
     # -- every round
 
     def mix(self, plan: batches.Plan, round_: Round, data: Samples) -> tuple[batches.Plan, Samples]:
-        """Own batches as they are, and a pass over a fresh share behind them."""
-        order = generator(self._seed, "share", round_.number)
-        sizes = torch.as_tensor(round_.samples)
-        widest = int(sizes.max())
-        owned = torch.zeros(len(data.size), 2 * widest, dtype=torch.int64)
+        """Own batches as they are, and behind them passes over a fresh share, which follows from the round's
+        and the client's number, whoever else takes part."""
+        sizes, batch_size = torch.as_tensor(round_.samples), self._setting.batch_size
+        behind, passes = in_order(sizes, batch_size, plan.active)
+        owned = torch.zeros(len(data.size), int(sizes.max()) * (1 + passes), dtype=torch.int64)
         own = data.owned[round_.clients].cpu()
-        for position, (client, size) in enumerate(zip(round_.clients, sizes.tolist(), strict=True)):
+        for position, (client, size) in enumerate(zip(round_.clients.tolist(), sizes.tolist(), strict=True)):
+            draws = generator(self._seed, "share", round_.number, client)
+            share = len(data.y) + self._shared.draw(size, draws)
+            orders = [torch.randperm(size, generator=draws) for _ in range(passes)]
             owned[client, :size] = own[position, :size]
-            owned[client, size : 2 * size] = len(data.y) + self._shared.draw(size, order)
-        steps = plan.active.sum(1)
-        behind = batches.shuffled(sizes, self._setting.batch_size, steps, order)
+            owned[client, size : size * (1 + passes)] = share[torch.cat(orders)]
         joined = batches.joined(plan, behind, sizes)
         return joined, replace(data, owned=owned.to(data.owned.device))
 

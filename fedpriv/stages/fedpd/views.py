@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedpriv.engine.dropout import name_dropouts
 from fedpriv.engine.work import Samples
-from fedpriv.randomness.source import generator, seed_for
+from fedpriv.randomness.source import Source, generator, key_of
 from fedpriv.screen import Notes
 from fedpriv.stages.fedpd.release import features
 from fedpriv.stages.fedpd.vae import Distiller
@@ -44,7 +44,7 @@ def train(
     numbers = data.all_owned
     dropouts = name_dropouts(classifier)
     optimiser = torch.optim.AdamW(classifier.train().parameters(), lr=lr)
-    order = generator(seed, "views", view)
+    order, source = generator(seed, "views", view), Source(key_of(seed, f"views of {view}"))
     notes = Notes(f"training a classifier on {view}: pass", epochs)
     for epoch in range(epochs):
         shuffled = numbers[torch.randperm(len(numbers), generator=order).to(numbers.device)]
@@ -53,7 +53,7 @@ def train(
                 continue  # norms over a batch need two
             x, y = data.take(batch)
             for dropout in dropouts:
-                dropout.seeds = [seed_for(seed, "views dropout", view, epoch, step)]
+                dropout.name(source.of(epoch), batch, step)
             optimiser.zero_grad()
             F.cross_entropy(classifier(seen(x, view, distiller)), y).backward()
             optimiser.step()
