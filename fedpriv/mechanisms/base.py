@@ -66,7 +66,7 @@ class Mechanism:
             max(1, round(self.setting.sample_rate * self.setting.clients)),
             np.flatnonzero(eligible),
         )
-        chosen = able[source.uniforms(able, 1)[:, 0].argsort()[:wanted]]
+        chosen = able[source.uniforms(able, 1)[:, 0].numpy().argsort(kind="stable")[:wanted]]
         return np.sort(chosen), float(len(chosen))
 
     def plan(self, clients: np.ndarray, owned: Tensor, source: Source) -> batches.Plan:
