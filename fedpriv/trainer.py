@@ -111,7 +111,7 @@ class Trainer:
         local = self._local_training(round_)
         messages = self.algorithm.message(local, round_, self.store)
         private = self.mechanism.client(messages, round_, client_noise)
-        self.ledger.charge(self.mechanism.charged(clients))
+        self.ledger.charge(self.mechanism.charged(clients), clients)
         sent, uplink = self.upload.encode(private, round_, on_the_way)
         received = self.upload.decode(sent, round_)
         aggregate = self.aggregator(received, round_)
