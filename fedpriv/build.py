@@ -219,7 +219,8 @@ def _warnings(trainer: Trainer) -> list[str]:
             f"delta={setting.delta:g} is not below 1/{size} (the {what}): a mechanism that publishes one "
             f"{unit} outright would meet it; choose a smaller delta"
         )
-    if setting.planned < setting.rounds and unit == "sample" and setting.schedule is None:
+    charged = trainer.mechanism.rounds_charged
+    if charged == setting.planned < setting.rounds and unit != "none" and setting.schedule is None:
         found.append(
             f"noise is calibrated to {setting.planned} participations a client (sample_rate x rounds); "
             "a client drawn more often opts out when its budget is spent"

@@ -58,7 +58,7 @@ class Settings:
     epsilon: float = _setting(8.0, "privacy budget, where the budget group uses it", above=0)
     delta: float = _setting(1e-3, "the delta of every client's (epsilon, delta)", above=0, below=1)
     clip_norm: float = _setting(2.0, "clipping bound of the DP variant", above=0)
-    accountant: str = _setting("rdp", "how epsilon is composed", choices=("rdp", "prv"))
+    accountant: str = _setting("rdp", "how epsilon is composed", choices=("rdp", "prv", "pld"))
     noise_seed: str = _setting(
         "config",
         "config: noise repeatable from seed; os: from the system, for a release",

@@ -5,6 +5,9 @@ from omegaconf import DictConfig
 from rich.table import Table
 
 from fedpriv.build import build
+from fedpriv.errors import UserError
+from fedpriv.privacy.accountants import ACCOUNTANTS
+from fedpriv.privacy.ledger import Ledger
 from fedpriv.screen import console, errors, number, privacy_line
 
 
@@ -36,6 +39,15 @@ def show(cfg: DictConfig) -> None:
     table.add_column()
     for name, text in facts.items():
         table.add_row(name, text)
+    for name, seen in report.get("observers", {}).items():
+        stated = ", the budget's" if name == report["against"] else ""
+        epsilon = number(seen["epsilon_max"])
+        table.add_row(
+            f"against {name}{stated}",
+            f"epsilon {epsilon}; sees {seen['sees']}; {seen['neighbouring_relation']}",
+        )
+    for name, text in _other_accountants(trainer.ledger, rounds).items():
+        table.add_row(f"epsilon by {name}", text)
     for release in report.get("releases", ()):
         table.add_row("sent once", f"{release['what']}, alone epsilon {number(release['epsilon_alone'])}")
     for flaw in report["flaws"]:
@@ -43,6 +55,25 @@ def show(cfg: DictConfig) -> None:
     for missing in report["not_covered"]:
         table.add_row("not covered", missing)
     console.print(table)
+
+
+def _other_accountants(ledger: Ledger, rounds: int) -> dict[str, str]:
+    """What every accountant says of the same noise, for the client that spends most."""
+    guarantee = ledger.guarantee
+    charges = guarantee.provable or guarantee.if_mended
+    if charges is None:
+        return {}
+    spent = ledger.epsilons(charges, np.full(len(ledger.budgets), rounds))
+    most = int(np.argmax(spent))
+    once = tuple(e for r in ledger.releases for e in r.charge(most))
+    said = {}
+    for name, kind in ACCOUNTANTS.items():
+        try:
+            epsilon = kind().epsilon(charges[guarantee.kinds[most]], rounds, ledger.delta, once)
+            said[name] = f"{epsilon:.4g}"
+        except UserError as problem:
+            said[name] = f"cannot say: {problem}"
+    return said
 
 
 def _span(values: np.ndarray) -> str:

@@ -119,7 +119,9 @@ def privacy_line(report: dict[str, Any]) -> str:
         ]
         return "no differential privacy" + "".join(sent)
     who = {"sample": "each client, one sample", "client": "one client"}[report["unit"]]
-    claim = f"({number(report['epsilon_claimed_max'])}, {report['delta']:g})-DP for {who}"
+    whom = {"server": " against the server", "outsider": " against those who see only the models"}
+    against = whom.get(report.get("against", ""), "")
+    claim = f"({number(report['epsilon_claimed_max'])}, {report['delta']:g})-DP for {who}{against}"
     if report["no_guarantee"]:
         mended = report["epsilon_if_mended_max"]
         rest = f"; without counting that, epsilon would be {number(mended)}" if mended else ""

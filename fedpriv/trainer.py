@@ -102,7 +102,7 @@ class Trainer:
         local = self._local_training(round_)
         messages = self.algorithm.message(local, round_, self.store)
         private = self.mechanism.client(messages, round_, draws["clients"])
-        self.ledger.charge(self.mechanism.charged(clients))
+        self.ledger.charge(self.mechanism.charged(clients), clients)
         sent, uplink = self.upload.encode(private, round_, draws["upload"])
         received = self.upload.decode(sent, round_)
         aggregate = self.aggregator(received, round_)

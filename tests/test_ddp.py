@@ -3,19 +3,23 @@
 import math
 from types import SimpleNamespace
 
+import mpmath
 import numpy as np
 import pytest
 import torch
 from dp_accounting import rdp as dp_rdp
+from scipy import stats
 from scipy.special import ive
 
 from fedpriv.aggregators.mean import Mean
 from fedpriv.aggregators.sum import Sum
 from fedpriv.build import build
 from fedpriv.errors import UserError
+from fedpriv.mechanisms import poisson
 from fedpriv.mechanisms.ddp import DDP
 from fedpriv.mechanisms.rotation import hadamard, padded, random_signs
 from fedpriv.privacy.events import ORDERS, SampledGaussian
+from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.skellam import SampledSkellam, l1_norm, poisson_amplified, rounded_norm, skellam_rdp
 from fedpriv.uploads.plain import Plain
 from fedpriv.uploads.secure_sum import SecureSum
@@ -87,12 +91,66 @@ def test_one_rounding_exceeds_the_bound_with_probability_at_most_beta():
     assert rounded_norm(1000.0, 4, 1e-9) == 1002.0  # the bound that always holds, where it is smaller
 
 
-def test_skellam_noise_has_its_variance_and_no_mean():
-    for variance in (0.5, 40.0, 3e7):
-        draws = DDP._skellam(200_000, variance, source()).double()
-        assert abs(draws.mean()) < 5 * math.sqrt(variance / 200_000)
-        spread = math.sqrt(variance / 200_000 * (2 * variance + 1))  # std of a sample variance
-        assert abs(draws.var() - variance) < 5 * spread
+@pytest.mark.parametrize("variance", [0.5, 40.0, 3e7, 2.0**41])
+def test_skellam_noise_has_its_variance_and_no_mean(variance):
+    draws = poisson.skellam(200_000, variance, source().stream()).astype(float)
+    assert abs(draws.mean()) < 5 * math.sqrt(variance / 200_000)
+    spread = math.sqrt(variance / 200_000 * (2 * variance + 1))  # std of a sample variance
+    assert abs(draws.var() - variance) < 5 * spread
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0, 3.7, 40.0, 2000.5, 1e6])
+def test_poisson_numbers_follow_their_law(rate):
+    """Counts of 200,000 draws in about 40 cells against the distribution function; p = 1e-6 by chance."""
+    draws = poisson.poisson(200_000, rate, source(3).stream())
+    law = stats.poisson(rate)
+    edges = np.unique(law.ppf(np.linspace(0.001, 0.999, 40)))
+    expected = np.diff([0.0, *law.cdf(edges), 1.0]) * len(draws)
+    counts = np.bincount(np.searchsorted(edges, draws), minlength=len(expected))
+    keep = expected > 5
+    statistic = float((((counts - expected) ** 2) / expected)[keep].sum())
+    assert statistic < stats.chi2(keep.sum()).isf(1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.25, 30.0, 999.0, 1001.0, 3e7])
+def test_floats_decide_only_what_they_can(rate, monkeypatch):
+    """With every candidate decided by mpmath instead, the same words give the same numbers."""
+    law = poisson._Law(rate)
+    quick = law.accepted(300, source(7).stream())
+    decided = []
+    exact = poisson._Law.decide
+    monkeypatch.setattr(poisson._Law, "decide", lambda *a: decided.append(a) or exact(*a))
+    monkeypatch.setattr(poisson, "_ERROR", 1.0)
+    slow = law.accepted(300, source(7).stream())
+    assert len(decided) > 100 and quick.tolist() == slow.tolist()
+
+
+def test_a_bar_within_the_word_is_decided_by_further_bits():
+    """At k = m in the first block V is compared with 1/c; here its first word is that of 1/c itself."""
+    law, asked = poisson._Law(30.0), []
+
+    def always(word):
+        return lambda count: asked.append(count) or np.full(count, word, dtype=np.uint64)
+
+    with mpmath.workprec(200):
+        word = int(mpmath.floor(mpmath.ldexp(mpmath.exp(-law.bound), 64)))
+    assert law.decide(30, 0, word, always(0)) and asked == [1]  # V is just below
+    assert not law.decide(30, 0, word, always(2**64 - 1)) and asked == [1, 1]  # just above
+    assert law.decide(30, 0, word - 1, always(0)) and not law.decide(30, 0, word + 1, always(0))
+    assert asked == [1, 1]
+
+
+def test_the_tail_of_the_noise_goes_on():
+    """Of 4 million numbers of variance 1e6 the largest should be near 5.1 deviations, and none is cut."""
+    draws = poisson.skellam(1 << 22, 1e6, source(1).stream()) / 1e3
+    far = (np.abs(draws) > 4).sum()
+    expected = (1 << 22) * 2 * stats.norm.sf(4)
+    assert abs(far - expected) < 5 * math.sqrt(expected)
+    law = poisson._Law(5e5)
+    eight = np.array([law.mode + 8 * 707])
+    assert law.log_ratio(eight)[0] == pytest.approx(
+        stats.poisson(5e5).logpmf(eight[0]) - stats.poisson(5e5).logpmf(law.mode), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("protocol", ["ideal", "masked"])
@@ -180,11 +238,13 @@ def test_a_round_with_too_few_left_is_refused(protocol):
     sent, _ = upload.encode(residues(30), round_, source(1))
     assert sent.refused and sent.revealed == [] and upload.decode(sent, round_).shape == (0, 50)
     assert upload.diagnostics()["refused"] == 1
-    for few in (0, 1):
-        alone = bare(protocol=protocol)
-        assert alone.decode(
-            alone.encode(residues(few), SimpleNamespace(clients=np.arange(few)), source())[0], round_
-        ).shape == (0, 50)
+    alone = bare(protocol=protocol)
+    sent, _ = alone.encode(
+        residues(1), SimpleNamespace(clients=np.arange(1)), source()
+    )  # the sum of one, who adds all the noise
+    assert torch.equal(alone.decode(sent, round_)[0], centred(residues(1)[0])) and not sent.refused
+    nobody, _ = alone.encode(residues(0), SimpleNamespace(clients=np.arange(0)), source())
+    assert alone.decode(nobody, round_).shape == (0, 50) and alone.diagnostics()["refused"] == 0
 
 
 def test_a_round_whose_mask_graph_falls_apart_is_refused():
@@ -208,9 +268,7 @@ def test_tolerance_makes_every_share_larger():
     _, upload, facts, _ = prepared(SecureSum(protocol="masked", tolerance=0.5), clients=6, rate=1.0)
     mechanism, *_ = prepared(upload, clients=6, rate=1.0)
     drawn = []
-    mechanism._skellam = lambda width, variance, *_: (
-        drawn.append(variance) or torch.zeros(width, dtype=torch.int32)
-    )
+    mechanism._skellam = lambda variance, source, like: drawn.append(variance) or torch.zeros_like(like)
     mechanism.client(torch.zeros(6, DIMENSION), round_of(facts), source())
     assert drawn == [mechanism.variance / 3] * 6  # three of six suffice
 
@@ -257,6 +315,11 @@ def test_amplification_against_dp_accountings_sampled_gaussian():
     assert poisson_amplified(5, 1.0, lambda a: a * 0.25) == 1.25
 
 
+def test_amplification_by_hand():
+    """Order 3 at rate 1/2 with rdp(2) = log 2, rdp(3) = log 3: (1/4 * 2 + 3/8 * 2 + 3 * 1/8 * 9) = 4.625."""
+    assert poisson_amplified(3, 0.5, math.log) == pytest.approx(math.log(4.625) / 2)
+
+
 def test_much_noise_makes_skellam_as_good_as_gaussian():
     event = SampledSkellam(1.0, 1e8, 300.0, 1e3)
     gaussian = SampledGaussian(1.0, 10.0).rdp()
@@ -264,11 +327,13 @@ def test_much_noise_makes_skellam_as_good_as_gaussian():
     np.testing.assert_allclose(event.rdp()[whole], gaussian[whole], rtol=1e-3)
 
 
-@pytest.mark.parametrize("rate", [1.0, 0.3])
-def test_the_budget_is_kept_and_used(rate):
-    _, _, facts, guarantee = prepared(clients=100, rate=rate)
-    spent = epsilon_of(guarantee, facts, facts.rounds)
-    assert 0.98 * 20 < spent <= 20 < epsilon_of(guarantee, facts, facts.rounds + 1)
+@pytest.mark.parametrize(
+    ("against", "rate", "count"), [("server", 1.0, 5), ("server", 0.3, 2), ("outsider", 0.3, 5)]
+)
+def test_the_budget_is_kept_and_used(against, rate, count):
+    mechanism, _, facts, guarantee = prepared(clients=100, rate=rate, against=against)
+    assert mechanism.rounds_charged == count  # of five rounds at rate 0.3 a client is expected in two
+    assert 0.98 * 20 < epsilon_of(guarantee, facts, count) <= 20 < epsilon_of(guarantee, facts, count + 1)
     assert guarantee.unit == "client" and guarantee.provable is guarantee.claimed
     assert guarantee.details["sensitivity_factor_of_rounding"] > 1
 
@@ -322,3 +387,129 @@ def test_ddp_alone_selects_what_it_needs_and_runs_on_both_protocols(config):
         assert bool(trainer.theta.isfinite().all())
     # Noise differs (one draw against shares), the signal does not: both are near the plain mean.
     assert ideal.mechanism.z == masked.mechanism.z
+
+
+# -- against whom
+
+
+def observed(against, epsilon=8.0, clients=100, rate=0.1, rounds=50):
+    facts = setting(clients=clients, rounds=rounds, rate=rate, epsilon=epsilon)
+    mechanism = DDP(clip_norm=1.0, against=against)
+    guarantee = mechanism.setup(facts)
+    return mechanism, facts, Ledger(guarantee, facts.budgets, facts.delta, facts.accountant)
+
+
+def rdp_epsilon(curve, count, delta):
+    """At the best whole order (Canonne, Kamath and Steinke 2020, Proposition 12)."""
+    orders = range(2, 20)
+    return min(
+        count * curve(a) + math.log1p(-1 / a) - (math.log(delta) + math.log(a)) / (a - 1) for a in orders
+    )
+
+
+def test_a_pinned_epsilon_at_a_rate_below_one():
+    """Variance, norms and both epsilons from the formulas alone. K = 100, rate 0.1, 50 rounds, six weights
+    padded to eight: at 8.0 against outsiders, five participations are 14.5 against the server."""
+    mechanism, _, ledger = observed("outsider")
+    z, j, n, q = mechanism.z, 8, 10, 0.1
+    s = math.sqrt(((2**16 / 8) ** 2 - n / 4) / (n**2 / j + z**2))
+    l2 = math.sqrt(s**2 + j / 4 + (s + math.sqrt(j) / 2))  # sqrt(2 log(1 / beta)) is 1
+    l1, v = min(math.sqrt(j) * l2, l2**2), (s * z) ** 2
+
+    def skellam_curve(a):
+        return a * l2**2 / (2 * v) + min(((2 * a - 1) * l2**2 + 6 * l1) / (4 * v**2), 3 * l1 / (2 * v))
+
+    def sampled(a):
+        total = (1 - q) ** (a - 1) * (a * q - q + 1)
+        for k in range(2, a + 1):
+            factor = 1 if k == 2 else 3
+            total += (
+                factor * math.comb(a, k) * (1 - q) ** (a - k) * q**k * math.exp((k - 1) * skellam_curve(k))
+            )
+        return math.log(total) / (a - 1)
+
+    (event,) = ledger.guarantee.claimed[0]
+    assert (event.variance, event.l1, event.l2) == pytest.approx((v, l1, l2)) and l1 > 2 * l2
+    small = [rdp_epsilon(sampled, 50, 1e-3), rdp_epsilon(skellam_curve, 5, 1e-3)]
+    assert small == pytest.approx([8.0, 14.5], rel=0.01)
+    outsider, server = (ledger.observed(name, planned=True).max() for name in ("outsider", "server"))
+    assert [outsider, server] == pytest.approx(small, rel=0.005)
+    report = ledger.report(planned=np.full(100, 50), noise_seeded=False)
+    assert report["against"] == "outsider" and report["epsilon_claimed_max"] == pytest.approx(8.0, rel=0.01)
+    assert report["observers"]["server"]["epsilon_max"] == pytest.approx(14.5, rel=0.01)
+
+
+def test_the_server_sees_who_takes_part_so_only_they_pay():
+    mechanism, facts, ledger = observed("server")
+    assert ledger.guarantee.sampler.startswith("none") and mechanism.rounds_charged == 5
+    one, two = np.array([3]), np.array([3, 7])
+    for present in (one, two):
+        ledger.charge(mechanism.charged(present), present)
+    event = ledger.guarantee.claimed[0]
+    spent = ledger.claimed()
+    assert spent[3] == facts.accountant.epsilon(event, 2, 1e-3) > spent[7] > spent[0] == 0
+    assert (ledger.observed("server") == spent).all()
+    amplified = ledger.guarantee.observers["outsider"].charges[0]
+    assert amplified[0].sampling_rate == 0.1 and event[0].sampling_rate == 1
+    assert (ledger.observed("outsider") == facts.accountant.epsilon(amplified, 2, 1e-3)).all()  # everybody
+    for _ in range(3):
+        assert ledger.eligible()[3]
+        ledger.charge(one)
+    assert not ledger.eligible()[3] and ledger.eligible()[7]
+    other = observed("server")[2]
+    other.load(ledger.state())
+    assert all((other.observed(n) == ledger.observed(n)).all() for n in ("server", "outsider"))
+
+
+def test_outsiders_pay_every_round_and_the_server_is_still_shown():
+    mechanism, _, ledger = observed("outsider")
+    ledger.charge(mechanism.charged(np.array([3])), np.array([3]))
+    assert (ledger.participations == 1).all() and (ledger.claimed() > 0).all()
+    seen = ledger.observed("server")
+    assert seen[3] > ledger.claimed()[3] and np.delete(seen, 3).max() == 0
+
+
+@pytest.mark.parametrize("protocol", ["ideal", "masked"])
+@pytest.mark.parametrize("present", [0, 1, 2, 5])
+def test_every_round_releases_the_same_noise_whoever_takes_part(protocol, present):
+    """Otherwise a model that stays as it was shows that fewer than two took part."""
+    mechanism, upload, *_ = prepared(SecureSum(protocol=protocol), clients=10, rate=0.2)
+    round_ = SimpleNamespace(clients=np.arange(present), expected=2.0)
+    nothing = torch.zeros(present, DIMENSION)
+    results = []
+    for s in range(300):
+        sent, _ = upload.encode(mechanism.client(nothing, round_, source(s)), round_, source(1000 + s))
+        total = Sum()(upload.decode(sent, round_), round_)
+        results.append(mechanism.server(total, round_, 1.0, source(2000 + s)))
+    variance = float(torch.stack(results).var())
+    assert variance == pytest.approx((mechanism.z / 2) ** 2, rel=0.2)  # 1800 draws: 5 deviations are 17 %
+
+
+def test_one_clients_absence_leaves_the_others_roundings():
+    mechanism, _, facts, _ = prepared(clients=6, rate=1.0)
+    updates = torch.randn(6, DIMENSION, generator=seeded()) / 10
+    everyone, rest = round_of(facts), round_of(facts, [0, 2, 3, 4, 5])
+    mechanism._signs = torch.ones(mechanism.width)
+    all_rows = mechanism._integers(updates, everyone, source(4))
+    rows = mechanism._integers(updates[rest.clients], rest, source(4))
+    assert torch.equal(rows, all_rows[rest.clients])
+
+
+@pytest.mark.parametrize("option", ["upload.dropout=0.1", "upload.tolerance=0.2"])
+def test_where_clients_may_vanish_nothing_is_amplified(config, option):
+    options = (*SMALL, "dp=ddp", "epsilon=30", "sample_rate=0.5", "clients=6", option)
+    with pytest.raises(UserError, match="against=server") as problem:
+        build(config(*options, "dp_variant.against=outsider"))
+    assert "\n" not in str(problem.value)
+    guarantee = build(config(*options)).trainer.ledger.guarantee
+    server, outsider = (guarantee.observers[n] for n in ("server", "outsider"))
+    assert outsider.charges == server.charges and outsider.pays == "participants"
+    assert outsider.relation == server.relation
+
+
+def test_nobody_in_a_round_still_moves_the_model(config):
+    trainer = build(config(*SMALL, "dp=ddp", "epsilon=30", "sample_rate=0.01")).trainer
+    before = trainer.theta.clone()
+    result = trainer.round()
+    assert len(result.clients) == 0 and (trainer.theta != before).float().mean() > 0.9
+    assert result.diagnostics["refused"] == 0

@@ -1,5 +1,6 @@
 """Clipping, sensitivity, noise and what the DP variants say of themselves."""
 
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import torch
 
 from fedpriv.aggregators.mean import Mean
 from fedpriv.aggregators.size import SizeWeighted
+from fedpriv.build import build
 from fedpriv.engine.layout import Layout
 from fedpriv.mechanisms.base import NoPrivacy
 from fedpriv.mechanisms.cdp import CDP
@@ -16,7 +18,7 @@ from fedpriv.mechanisms.ldp import LDP
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.setting import Round, Setting
-from tests.conftest import refused
+from tests.conftest import SMALL, refused
 from tests.draws import source
 
 DIMENSION = 6
@@ -127,6 +129,20 @@ def test_cdp_samples_clients_by_poisson_and_charges_everyone():
     assert len(mechanism.charged(clients)) == 2000
 
 
+def test_cohorts_vary_as_poisson_sampling_makes_them():
+    """A fixed number a round has no variance; binomial cohorts have K q (1 - q), here 21."""
+    facts = setting(clients=100, rate=0.3)
+    mechanism = CDP()
+    mechanism.setup(facts)
+    rng, everyone = np.random.default_rng(0), np.ones(100, dtype=bool)
+    drawn = [mechanism.sample(0, everyone, rng)[0] for _ in range(2000)]
+    sizes = np.array([len(clients) for clients in drawn])
+    assert abs(sizes.mean() - 30) < 5 * math.sqrt(21 / 2000)
+    assert abs(sizes.var() - 21) < 5 * 21 * math.sqrt(2 / 2000)
+    both = np.mean([{0, 1} <= set(clients.tolist()) for clients in drawn])
+    assert abs(both - 0.09) < 5 * math.sqrt(0.09 * 0.91 / 2000)  # two clients join independently
+
+
 @pytest.mark.parametrize("aggregator", [Mean(), SizeWeighted()])
 @pytest.mark.parametrize("participants", [[0, 1, 2, 3, 4], [1, 3], []])
 def test_one_client_moves_the_aggregate_by_at_most_the_sensitivity(aggregator, participants):
@@ -195,6 +211,41 @@ def test_adaptive_bound_pays_for_its_bit_and_finds_the_quantile():
     other = CDP(bound="adaptive")
     other.load(mechanism.state())
     assert other.threshold == mechanism.threshold
+
+
+def test_both_adaptive_releases_have_the_noise_they_are_charged_for():
+    """The bit's noise b and the update's z_update, measured, together weigh as the z that is charged."""
+    facts = setting(clients=20, rounds=30)
+    plain = CDP()
+    plain.setup(facts)
+    b = 0.6 * plain.z  # of b and the sensitivity 1/2: z_update is z / sqrt(1 - 1 / 1.44) = 1.81 z
+    mechanism = CDP(bound="adaptive", clip_norm=0.5, quantile=0.5, quantile_lr=0.1, quantile_noise=b)
+    (event,) = mechanism.setup(facts).claimed[0]
+    assert event.noise_multiplier == plain.z
+    count, weight = 2000, 0.05
+    updates, moves = [], []
+    for seed in range(count):
+        mechanism.load({"threshold": 0.5})
+        updates.append(mechanism.server(torch.zeros(21), round_of(facts), weight, source(seed)))
+        moves.append(math.log(mechanism.threshold / 0.5) / -0.1)  # the noisy share below, less the quantile
+    spread = 5 / math.sqrt(2 * count)
+    assert np.std(moves) == pytest.approx(b * weight, rel=spread)
+    z_update = plain.z / math.sqrt(1 - 1 / 1.44)
+    assert float(torch.stack(updates).std()) == pytest.approx(z_update * 0.5 * weight, rel=spread)
+
+
+@pytest.mark.parametrize("dp", ["cdp", "ddp"])
+def test_every_round_has_noise_of_its_own(config, dp):
+    """Local steps of no length send nothing, so a round moves the model by its noise alone."""
+    trainer = build(config(*SMALL, f"dp={dp}", "epsilon=20", "lr=1e-12")).trainer
+    models = [trainer.theta.clone()]
+    for _ in range(3):
+        trainer.round()
+        models.append(trainer.theta.clone())
+    noises = np.stack([(b - a).numpy() for a, b in itertools.pairwise(models)])
+    assert (noises.std(1) > 0).all()
+    off = np.corrcoef(noises)[np.triu_indices(3, 1)]
+    assert (np.abs(off) < 5 / math.sqrt(noises.shape[1])).all()
 
 
 def test_the_papers_median_bound_is_marked_as_not_private():

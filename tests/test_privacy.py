@@ -1,5 +1,7 @@
 """Epsilon against Opacus, dp-accounting and printed figures; calibration; the ledger."""
 
+import re
+
 import dp_accounting
 import numpy as np
 import pytest
@@ -9,8 +11,10 @@ from opacus.accountants import RDPAccountant
 from fedpriv.errors import UserError
 from fedpriv.privacy import accountants
 from fedpriv.privacy.calibrate import noise_multiplier
-from fedpriv.privacy.events import ORDERS, Direct, SampledGaussian, Unprotected
+from fedpriv.privacy.events import ORDERS, Direct, Laplace, SampledGaussian, Unprotected
 from fedpriv.privacy.ledger import Guarantee, Ledger
+from fedpriv.privacy.skellam import SampledSkellam
+from tests.conftest import SMALL
 
 CASES = [
     (0.1, 2.16, 1500, 1e-3),
@@ -44,6 +48,51 @@ def test_prv_is_tighter_and_agrees_with_privacy_loss_distributions(rate, sigma, 
     assert prv == pytest.approx(tight.get_epsilon(delta), rel=0.02)
 
 
+@pytest.mark.parametrize(("rate", "sigma", "steps", "delta"), CASES)
+def test_pld_is_dp_accountings_and_below_rdp(rate, sigma, steps, delta):
+    charge = (SampledGaussian(rate, sigma, 5),)
+    ours = accountants.create("pld").epsilon(charge, steps // 5, delta)
+    tight = pld.PLDAccountant()
+    tight.compose(dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(sigma)), steps)
+    assert ours == pytest.approx(tight.get_epsilon(delta), rel=1e-3)
+    assert 0.8 < ours / accountants.create("rdp").epsilon(charge, steps // 5, delta) < 0.97
+
+
+def test_pld_of_a_gaussian_is_exact():
+    """Four releases at 2 and one at 1 weigh as one Gaussian: 4 / 2^2 + 1 = 2, noise 1 / sqrt(2)."""
+    ours = accountants.create("pld").epsilon(
+        (SampledGaussian(1.0, 2.0),), 4, 1e-5, (SampledGaussian(1.0, 1.0),)
+    )
+    assert ours == pytest.approx(dp_accounting.get_epsilon_gaussian(1 / np.sqrt(2), 1e-5), rel=1e-3)
+
+
+def test_pld_of_laplace_noise():
+    """delta(e) = 1 - exp((e - E) / 2) of one release of loss at most E; so for E = 1 and delta = 0.1:"""
+    accountant = accountants.create("pld")
+    assert accountant.epsilon((), 0, 0.1, (Laplace(1.0),)) == pytest.approx(1 + 2 * np.log(0.9), abs=1e-3)
+    ten = accountant.epsilon((Laplace(0.5),), 10, 1e-3)
+    assert ten < accountants.create("rdp").epsilon((Laplace(0.5),), 10, 1e-3) < 10 * 0.5 * 1.1
+    assert accountant.epsilon((Laplace(0.5), SampledGaussian(0.5, 2.0)), 10, 1e-3) > ten
+
+
+def test_pld_takes_no_longer_where_there_is_little_noise():
+    """A grid of one step for all would have 10^9 losses here."""
+    ours = accountants.create("pld").epsilon((SampledGaussian(1.0, 0.02),), 1, 1e-3)
+    assert ours == pytest.approx(dp_accounting.get_epsilon_gaussian(0.02, 1e-3), rel=1e-3)
+
+
+def test_pld_says_what_it_cannot_compose():
+    pld_ = accountants.create("pld")
+    assert (
+        pld_.epsilon((Unprotected(),), 1, 1e-3)
+        == np.inf
+        == pld_.epsilon((SampledGaussian(1.0, 0.0),), 1, 1e-3)
+    )
+    with pytest.raises(UserError, match="accountant=rdp"):
+        pld_.epsilon((SampledSkellam(1.0, 1e4, 10.0, 10.0),), 1, 1e-3)
+    assert pld_.epsilon((Direct(3.0, 1.0),), 2, 1e-3) == 6.0
+
+
 def test_prv_refuses_what_it_cannot_compose():
     with pytest.raises(UserError, match="accountant=rdp"):
         accountants.create("prv").epsilon((Unprotected(),), 1, 1e-3)
@@ -74,7 +123,8 @@ def test_noise_for_privatefl_settings(rounds, epsilon, ldp, cdp):
 
 
 @pytest.mark.parametrize(
-    ("name", "epsilon"), [("rdp", 0.05), ("rdp", 1.0), ("rdp", 30.0), ("prv", 1.0), ("prv", 30.0)]
+    ("name", "epsilon"),
+    [("rdp", 0.05), ("rdp", 1.0), ("rdp", 30.0), ("prv", 1.0), ("prv", 30.0), ("pld", 1.0), ("pld", 30.0)],
 )
 def test_calibration_meets_the_budget_and_wastes_little(name, epsilon):
     accountant = accountants.create(name)
@@ -152,3 +202,13 @@ def test_an_epsilon_given_directly_is_not_composed():
         assert accountant.epsilon(charge, 0, 1e-5) == 0.0
     with pytest.raises(NotImplementedError):
         accountant.epsilon((Direct(3.0, 0.0), SampledGaussian(1.0, 2.0, 1)), 4, 1e-5)
+
+
+def test_the_forecast_compares_accountants(fedpriv):
+    shown = fedpriv("privacy", *SMALL, "dp=cdp")
+    said = {n: float(re.search(rf"epsilon by {n} +│ ([0-9.]+)", shown.out)[1]) for n in ("rdp", "prv", "pld")}
+    assert said["rdp"] == pytest.approx(8, rel=0.01) and said["pld"] == pytest.approx(said["prv"], rel=0.01)
+    assert 0.8 < said["pld"] / said["rdp"] < 0.97
+    shown = fedpriv("privacy", *SMALL, "dp=ddp", "epsilon=30")
+    assert "against server, the budget's" in shown.out and "against outsider" in shown.out
+    assert "cannot say" in shown.out

@@ -10,13 +10,20 @@ s fills the bits: `deviations` standard deviations m of the sum fit, 2^bits = 2 
 (s C + sqrt(j))^2; line 4 repeats while the norm is above the bound, each time from the unrounded vector; line
 10 of Algorithm 1 lacks 1 / sqrt(j) and 1 / n.
 
-Guarantee: (epsilon, delta)-DP for the sequence of global models at the level of one client (add or remove),
-against a server that follows the protocol and sees only the sums.
+Guarantee: (epsilon, delta)-DP at the level of one client, against two observers. The `server` follows the
+protocol and sees the sums, and who uploads: nothing is amplified, a client pays for the rounds it takes part
+in, and its neighbour is a client whose updates count as zero. An `outsider` sees only the global models, so
+sampling amplifies, and everybody pays every round (add or remove one client). `against` says for which of
+them the noise is calibrated and the budget kept; the ledger shows both.
+
+For the outsider every round must look alike whoever takes part. So noise of the same variance is released
+always: one participant alone adds all of it, and when nobody takes part the server does.
 """
 
 import math
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from typing import Literal
 
 import numpy as np
 import torch
@@ -27,21 +34,29 @@ from fedpriv.aggregators.sum import Sum
 from fedpriv.engine.fast import cores
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, ClientLevel, clip
+from fedpriv.mechanisms.poisson import skellam
 from fedpriv.mechanisms.rotation import hadamard, padded, random_signs
 from fedpriv.privacy.calibrate import noise_multiplier
-from fedpriv.privacy.ledger import Guarantee
+from fedpriv.privacy.ledger import Guarantee, Observer
 from fedpriv.privacy.skellam import SampledSkellam, l1_norm, rounded_norm
 from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
 from fedpriv.uploads.plain import Plain
-from fedpriv.uploads.secure_sum import SecureSum
+from fedpriv.uploads.secure_sum import SecureSum, centred
 
 MOST_BITS = 24  # residues and a few masks must fit 32-bit integers
+ZEROED = "one client's updates count, or count as zero; that it takes part is known"
 
 
 class DDP(ClientLevel):
     def __init__(
-        self, *, clip_norm: float = 2.0, bits: int = 16, deviations: float = 4.0, beta: float = math.exp(-0.5)
+        self,
+        *,
+        clip_norm: float = 2.0,
+        against: Literal["server", "outsider"] = "server",
+        bits: int = 16,
+        deviations: float = 4.0,
+        beta: float = math.exp(-0.5),
     ):
         positive("", "the clipping bound must be positive", clip_norm=clip_norm)
         if not 2 <= bits <= MOST_BITS:
@@ -49,7 +64,8 @@ class DDP(ClientLevel):
         positive("dp_variant", deviations=deviations)
         if not 0 < beta < 1:
             raise UserError(f"dp_variant.beta={beta:g}: must lie between 0 and 1")
-        self.clip_norm, self.bits, self.deviations, self.beta = clip_norm, bits, deviations, beta
+        self.clip_norm, self.against = clip_norm, against
+        self.bits, self.deviations, self.beta = bits, deviations, beta
         self._wrapped = 0
 
     # -- calibration
@@ -58,8 +74,8 @@ class DDP(ClientLevel):
         self.setting = setting
         self.width = padded(setting.layout.shared)
         self.cohort = setting.sample_rate * setting.clients
-        self.z = self._calibrate(self.bits)
-        if self.z is None:
+        z = self._calibrate(self.bits)
+        if z is None:
             enough = next((b for b in range(self.bits + 1, MOST_BITS + 1) if self._calibrate(b)), None)
             advice = (
                 f"use dp_variant.bits={enough} or more" if enough else "raise epsilon or lower sample_rate"
@@ -68,24 +84,27 @@ class DDP(ClientLevel):
                 f"dp_variant.bits={self.bits}: too few for the sum of {self.cohort:g} clients over "
                 f"{self.width} coordinates at epsilon={self.one_budget():g}; {advice}"
             )
-        self.scale = self._scale(self.z, self.bits)
+        self.z, self.scale = z, self._scale(z, self.bits)
         (event,) = self._charge(self.z, self.bits)
         self.bound, self.variance = event.l2, event.variance
-        charge = [(event,)]
+        observers = self._observers()
+        stated = observers[self.against]
         return Guarantee(
             unit=self.unit,
-            relation=RELATION,
-            sampler=self.sampler,
+            relation=stated.relation,
+            sampler=stated.sampler,
             noise=np.full(setting.clients, self.z),
             kinds=np.zeros(setting.clients, dtype=np.int64),
-            claimed=charge,
-            provable=charge,
+            claimed=stated.charges,
+            provable=stated.charges,
             not_covered=(
                 "a server that breaks the protocol, or sees an upload before it is summed",
                 "clients that collude: each knows its own share of the noise, and the rest is less by that",
-                "how many clients take part in a round, which the secure sum reveals",
+                "who takes part in which round: the server sees it, outsiders must not",
                 *NOT_COVERED,
             ),
+            against=self.against,
+            observers=observers,
             details={
                 "clip_norm": self.clip_norm,
                 "bits": self.bits,
@@ -104,11 +123,43 @@ class DDP(ClientLevel):
         signal = (self.clip_norm * self.cohort) ** 2 / self.width + (z * self.clip_norm) ** 2
         return math.sqrt(max(0.0, room) / signal)
 
-    def _charge(self, z: float, bits: int) -> tuple[SampledSkellam]:
+    def _observers(self) -> dict[str, Observer]:
+        setting = self.setting
+        dealt = setting.schedule is not None
+        return {
+            "server": Observer(
+                sees="the sum of every round and who takes part",
+                relation=ZEROED,
+                sampler="none: the server sees who takes part",
+                charges=[self._charge(self.z, self.bits, rate=1.0)],
+                pays="participants",
+                planned=setting.planned,
+            ),
+            "outsider": Observer(
+                sees="the global models only",
+                relation=RELATION,
+                sampler=self.sampler,
+                charges=[self._charge(self.z, self.bits, rate=self.rate)],
+                pays="participants" if dealt else "everyone",
+                planned=setting.most,
+            ),
+        }
+
+    @property
+    def rounds_charged(self) -> int:
+        return self.setting.planned if self.against == "server" else self.setting.most
+
+    def charged(self, clients: np.ndarray) -> np.ndarray:
+        return clients if self.against == "server" else super().charged(clients)
+
+    def _charge(self, z: float, bits: int, rate: float | None = None) -> tuple[SampledSkellam]:
+        """One participation against the observer the budget is kept for, or at a given rate."""
+        if rate is None:
+            rate = 1.0 if self.against == "server" else self.rate
         scale = self._scale(z, bits)
         l2 = rounded_norm(scale * self.clip_norm, self.width, self.beta)
         variance = (scale * z * self.clip_norm) ** 2
-        return (SampledSkellam(self.rate, variance, l1_norm(l2, self.width), l2),)
+        return (SampledSkellam(rate, variance, l1_norm(l2, self.width), l2),)
 
     def _calibrate(self, bits: int) -> float | None:
         """The noise multiplier that keeps the budget, or None if these bits cannot."""
@@ -156,17 +207,16 @@ class DDP(ClientLevel):
             noisy, variance = integers, self.variance / self._upload.least(participants)
         total = torch.zeros(self.width, dtype=torch.int64, device=messages.device)
         for client, row in zip(round_.clients, noisy, strict=False):
-            row += self._skellam(self.width, variance, source.of("skellam", int(client))).to(row.device)
+            row += self._skellam(variance, source.of("skellam", int(client)), row)
         for row in integers:
             total += row
-        half = 1 << (self.bits - 1)
-        self._wrapped = int(((total < -half) | (total >= half)).sum())
+        self._wrapped = int((total != centred(total, self.bits)).sum())
         return integers.bitwise_and_(2**self.bits - 1)
 
     def _integers(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         """Clipped, scaled, rotated and rounded updates, a row at a time on every core.
 
-        Each client rounds with draws of its own; the guarantee does not rest on these being secret.
+        Each client rounds with draws of its own, whoever else takes part; no guarantee rests on their secrecy.
         """
         integers = torch.empty(len(messages), self.width, dtype=torch.int32, device=messages.device)
 
@@ -193,12 +243,9 @@ class DDP(ClientLevel):
                 break
         return rounded
 
-    @staticmethod
-    def _skellam(width: int, variance: float, source: Source) -> Tensor:
-        """The difference of two Poisson variables of half the variance each."""
-        draws = np.random.Generator(np.random.Philox(key=int.from_bytes(source.key[:16], "little")))
-        pair = draws.poisson(variance / 2, (2, width))
-        return torch.from_numpy(pair[0] - pair[1]).to(torch.int32)
+    def _skellam(self, variance: float, source: Source, like: Tensor) -> Tensor:
+        """A vector of noise, drawn exactly on the CPU whatever the device."""
+        return torch.as_tensor(skellam(self.width, variance, source.stream())).to(like)
 
     def diagnostics(self) -> dict[str, float]:
         return {"wrapped": self._wrapped}
@@ -206,5 +253,8 @@ class DDP(ClientLevel):
     # -- on the server
 
     def server(self, aggregate: Tensor, round_: Round, largest_weight: float, source: Source) -> Tensor:
+        if not len(round_.clients):
+            self._wrapped = 0
+            aggregate = centred(self._skellam(self.variance, source, aggregate), self.bits)
         unrotated = hadamard((aggregate.to(self._signs.dtype) / self.scale)[None])[0] * self._signs
         return unrotated[: self.setting.layout.shared] / round_.expected

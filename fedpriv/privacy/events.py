@@ -9,6 +9,15 @@ from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
+from dp_accounting import (
+    DpEvent,
+    GaussianDpEvent,
+    LaplaceDpEvent,
+    NonPrivateDpEvent,
+    NoOpDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
 from opacus.accountants import RDPAccountant
 from opacus.accountants.analysis.rdp import compute_rdp
 
@@ -19,6 +28,9 @@ ORDERS: tuple[float, ...] = (*RDPAccountant.DEFAULT_ALPHAS, 72, 96, 128, 192, 25
 class Event(Protocol):
     def rdp(self) -> np.ndarray:
         """Renyi divergence at each of ORDERS."""
+
+    def known(self) -> DpEvent | None:
+        """The same as an event of dp-accounting, or None where it has none."""
 
 
 Charge = tuple[Event, ...]  # what one participation costs: the composition of its events
@@ -37,6 +49,12 @@ class SampledGaussian:
 
     def rdp(self) -> np.ndarray:
         return _gaussian(self.sampling_rate, self.noise_multiplier) * self.steps
+
+    def known(self) -> DpEvent:
+        one: DpEvent = GaussianDpEvent(self.noise_multiplier)
+        if self.sampling_rate < 1:
+            one = PoissonSampledDpEvent(self.sampling_rate, one)
+        return SelfComposedDpEvent(one, self.steps)
 
 
 @lru_cache(maxsize=4096)
@@ -63,18 +81,25 @@ class Direct:
     def rdp(self) -> np.ndarray:
         raise NotImplementedError("an epsilon given directly has no Renyi curve and composes with nothing")
 
+    def known(self) -> None:
+        return None
+
 
 @dataclass(frozen=True)
-class Pure:
-    """A release that is epsilon-DP with delta 0, as Laplace noise gives it.
+class Laplace:
+    """A vector plus Laplace noise; `epsilon` is its sensitivity in L1 over the noise's scale.
 
-    Its divergence is at most epsilon, and at most order * epsilon^2 / 2 (Bun and Steinke 2016).
+    That is epsilon-DP with delta 0, so the divergence is at most epsilon, and at most order * epsilon^2 / 2
+    (Bun and Steinke 2016). One number that moves by all of the L1 distance dominates many that share it.
     """
 
     epsilon: float
 
     def rdp(self) -> np.ndarray:
         return np.minimum(self.epsilon, np.array(ORDERS) * self.epsilon**2 / 2)
+
+    def known(self) -> DpEvent:
+        return LaplaceDpEvent(1 / self.epsilon) if self.epsilon else NoOpDpEvent()
 
 
 @dataclass(frozen=True)
@@ -83,3 +108,6 @@ class Unprotected:
 
     def rdp(self) -> np.ndarray:
         return np.full(len(ORDERS), np.inf)
+
+    def known(self) -> DpEvent:
+        return NonPrivateDpEvent()

@@ -1,14 +1,26 @@
 """The ledger: what every client has spent, charged by actual participation and asked before each round."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from fedpriv.privacy.accountants import Accountant
 from fedpriv.privacy.events import Charge
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Somebody who sees a part of what is sent, and what that tells about a client."""
+
+    sees: str
+    relation: str  # which data sets are neighbours
+    sampler: str  # what its amplification rests on
+    charges: Sequence[Charge]  # one of which `Guarantee.kinds` picks
+    pays: Literal["participants", "everyone"]  # in a round
+    planned: int  # how often a client will have paid at the end of a run
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,8 @@ class Guarantee:
     if_mended: Sequence[Charge] | None = None  # what would hold without the flaws that make it None
     not_covered: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
+    against: str | None = None  # the observer that budgets are kept against, where there are several
+    observers: Mapping[str, Observer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,7 +75,9 @@ class Ledger:
     def __init__(self, guarantee: Guarantee, budgets: np.ndarray, delta: float, accountant: Accountant):
         self.guarantee, self.budgets, self.delta = guarantee, budgets, delta
         self.accountant = accountant
-        self.participations = np.zeros(len(budgets), dtype=np.int64)
+        self.participations = np.zeros(len(budgets), dtype=np.int64)  # that are charged
+        self.present = np.zeros(len(budgets), dtype=np.int64)  # rounds really taken part in
+        self.rounds = 0
         self.releases: list[Release] = []
 
     def release(self, release: Release) -> None:
@@ -78,7 +94,7 @@ class Ledger:
             not_covered=before.not_covered + release.not_covered,
         )
 
-    def _epsilons(
+    def epsilons(
         self, charges: Sequence[Charge] | None, counts: np.ndarray, releases: Sequence[Release] | None = None
     ) -> np.ndarray:
         """Epsilon of every client for the given numbers of participations and all releases, [K]."""
@@ -94,31 +110,44 @@ class Ledger:
         return np.array([values[row] for row in rows])
 
     def claimed(self, counts: np.ndarray | None = None) -> np.ndarray:
-        return self._epsilons(self.guarantee.claimed, self.participations if counts is None else counts)
+        return self.epsilons(self.guarantee.claimed, self.participations if counts is None else counts)
 
     def provable(self, counts: np.ndarray | None = None) -> np.ndarray:
-        return self._epsilons(self.guarantee.provable, self.participations if counts is None else counts)
+        return self.epsilons(self.guarantee.provable, self.participations if counts is None else counts)
 
     def if_mended(self, counts: np.ndarray | None = None) -> np.ndarray | None:
         if self.guarantee.if_mended is None:
             return None
-        return self._epsilons(self.guarantee.if_mended, self.participations if counts is None else counts)
+        return self.epsilons(self.guarantee.if_mended, self.participations if counts is None else counts)
 
     def eligible(self) -> np.ndarray:
         """Which clients can afford one more participation, [K] bool; without privacy there is no budget."""
         if self.guarantee.unit == "none":
             return np.ones(len(self.budgets), dtype=bool)
-        training = self._epsilons(self.guarantee.claimed, self.participations + 1, ())
+        training = self.epsilons(self.guarantee.claimed, self.participations + 1, ())
         return training <= self.budgets * (1 + 1e-9)
 
-    def charge(self, clients: np.ndarray) -> None:
+    def charge(self, clients: np.ndarray, present: np.ndarray | None = None) -> None:
+        """One round: who pays for it, and who was there if that is not the same."""
         self.participations[clients] += 1
+        self.present[clients if present is None else present] += 1
+        self.rounds += 1
+
+    def observed(self, name: str, planned: bool = False) -> np.ndarray:
+        """Epsilon of every client against one of the observers, so far or at the planned end, [K]."""
+        observer = self.guarantee.observers[name]
+        everyone = np.full(len(self.budgets), observer.planned if planned else self.rounds)
+        counts = everyone if planned or observer.pays == "everyone" else self.present
+        return self.epsilons(None if self.guarantee.provable is None else observer.charges, counts)
 
     def state(self) -> dict[str, Any]:
-        return {"participations": torch.as_tensor(self.participations.copy())}
+        counts = {"participations": self.participations, "present": self.present}
+        return {"rounds": self.rounds, **{k: torch.as_tensor(v.copy()) for k, v in counts.items()}}
 
     def load(self, state: dict[str, Any]) -> None:
+        self.rounds = state["rounds"]
         self.participations[:] = state["participations"].numpy()
+        self.present[:] = state["present"].numpy()
 
     def report(self, *, planned: np.ndarray | None = None, noise_seeded: bool) -> dict[str, Any]:
         """The contents of privacy.json; with `planned` the forecast for those participations."""
@@ -127,9 +156,18 @@ class Ledger:
         claimed, provable = self.claimed(counts), self.provable(counts)
         mended = self.if_mended(counts)
         private = guarantee.unit != "none"
+        observers = {
+            name: {
+                "sees": o.sees,
+                "neighbouring_relation": o.relation,
+                "sampler": o.sampler,
+                "epsilon_max": _number(self.observed(name, planned is not None).max()),
+            }
+            for name, o in guarantee.observers.items()
+        }
         sent_once = {}
         if self.releases:
-            training = self._epsilons(guarantee.claimed, counts, ())
+            training = self.epsilons(guarantee.claimed, counts, ())
             sent_once = {
                 "releases": [r.report() for r in self.releases],
                 "epsilon_claimed_of_training_alone_max": _number(training.max()),
@@ -143,6 +181,7 @@ class Ledger:
             "epsilon_budget_max": _number(self.budgets.max()) if private else None,
             "epsilon_claimed_max": _number(claimed.max()),
             "epsilon_provable_max": _number(provable.max()),
+            **({"against": guarantee.against, "observers": observers} if observers else {}),
             "no_guarantee": not np.isfinite(provable.max()),
             "claim_holds": bool((provable <= claimed * (1 + 1e-6)).all()),
             "flaws": list(guarantee.flaws),

@@ -11,6 +11,8 @@ state, so a continued run needs none.
 """
 
 import hashlib
+from collections.abc import Callable
+from itertools import count
 
 import numpy as np
 import torch
@@ -115,9 +117,14 @@ class Source:
         """Standard normals in the shape of a vector."""
         return self.normals([0], like[None], step)[0]
 
-    def permutation(self, count: int) -> Tensor:
-        """A uniformly random order of `count` things, int64, on the CPU."""
-        raw = self._raw([0], 2 * count, 0).view(np.uint64)[0]
+    def stream(self) -> Callable[[int], np.ndarray]:
+        """As many words of 64 bits as are asked for, one call after another."""
+        calls = count()
+        return lambda number: self._raw([0], 2 * number, next(calls)).view(np.uint64)[0]
+
+    def permutation(self, number: int) -> Tensor:
+        """A uniformly random order of `number` things, int64, on the CPU."""
+        raw = self._raw([0], 2 * number, 0).view(np.uint64)[0]
         return torch.from_numpy(raw.argsort(kind="stable"))
 
 

@@ -5,14 +5,18 @@
 one adds and the other subtracts the same uniform vector, so all masks cancel in the sum. If a participant
 vanishes, its neighbours reveal the seeds they shared with it and the server removes those masks. A round is
 refused (nothing is released, the model stays) when more vanish than `tolerance` allows, for too little noise
-would be left, or when those who remain are no longer connected, for masks would no longer hide them.
+would be left, or when those who remain are no longer connected, for masks would no longer hide them. A round
+that somebody or nobody alone takes part in is not refused: the sum of one has all the noise.
+
+Outsiders see refused rounds, and how much noise the shares of those who remain come to: both tell how many
+took part. So where clients may vanish nothing is amplified against outsiders either.
 
 This simulates the protocol of an honest-but-curious server: keys are not agreed upon but drawn, and the
 second masks that protect an upload arriving after it was given up are left out.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -23,6 +27,7 @@ from torch import Tensor
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.errors import UserError
+from fedpriv.privacy.ledger import Guarantee
 from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
 from fedpriv.uploads.plain import Plain
@@ -63,7 +68,25 @@ class SecureSum(Plain):
 
     def least(self, participants: int) -> int:
         """How many must remain for the sum to be released."""
-        return max(2, math.ceil((1 - self.tolerance) * participants))
+        return max(1, math.ceil((1 - self.tolerance) * participants))
+
+    @property
+    def may_vanish(self) -> bool:
+        """Whether the noise, or there being a sum at all, depends on how many take part and how many stay."""
+        return self.dropout > 0 or self.tolerance > 0
+
+    def amplify(self, guarantee: Guarantee) -> Guarantee:
+        server, outsider = (guarantee.observers.get(name) for name in ("server", "outsider"))
+        if not self.may_vanish or server is None or outsider is None:
+            return guarantee
+        if guarantee.against == "outsider":
+            raise UserError(
+                "dp_variant.against=outsider: who vanishes shows in the noise and in refused rounds, so "
+                "sampling amplifies nothing; use dp_variant.against=server, or upload.dropout=0 and "
+                "upload.tolerance=0"
+            )
+        lesser = replace(server, sees=f"{outsider.sees}: less than the server")
+        return replace(guarantee, observers={"server": server, "outsider": lesser})
 
     @property
     def only_the_sum_exists(self) -> bool:
@@ -80,7 +103,8 @@ class SecureSum(Plain):
         here = (~gone).nonzero().flatten()
         pairs = self._pairs(count, source)
         self._dropped = int(gone.sum())
-        refused = len(here) < self.least(count) or not _connected(pairs, gone.cpu().numpy())
+        few = len(here) < self.least(count) or not _connected(pairs, gone.cpu().numpy())
+        refused = bool(count) and few
         self._refused = int(refused)
         size = len(here) * math.ceil(messages.shape[1] * self.bits / 8)
         if self.protocol == "ideal":
@@ -95,8 +119,8 @@ class SecureSum(Plain):
         return Sent(masked[here], [] if refused else revealed, refused), size + SEED_BYTES * len(revealed)
 
     def decode(self, sent: Sent, round_: Round) -> Tensor:
-        """The sum, [1, j], as residues in [-2^(bits-1), 2^(bits-1)); nothing of a refused round."""
-        if sent.refused:
+        """The sum, [1, j], as residues in [-2^(bits-1), 2^(bits-1)); nothing where there is none."""
+        if sent.refused or not len(sent.uploads):
             return sent.uploads[:0]
         assert self.bits is not None
         total = sent.uploads.new_zeros(sent.uploads.shape[1], dtype=torch.int64)
@@ -104,8 +128,7 @@ class SecureSum(Plain):
             total += upload
         for seed, sign in sent.revealed:
             total -= sign * self._mask(seed, sent.uploads)
-        half = 1 << (self.bits - 1)
-        return ((total + half) % 2**self.bits - half)[None]
+        return centred(total, self.bits)[None]
 
     def _pairs(self, count: int, source: Source) -> list[tuple[int, int, Source]]:
         """Edges of the mask graph with their seeds."""
@@ -127,6 +150,12 @@ class SecureSum(Plain):
 
     def diagnostics(self) -> dict[str, float]:
         return {"dropped": self._dropped, "refused": self._refused}
+
+
+def centred(total: Tensor, bits: int) -> Tensor:
+    """Residues modulo 2^bits, in [-2^(bits-1), 2^(bits-1))."""
+    half = 1 << (bits - 1)
+    return (total + half) % 2**bits - half
 
 
 def _connected(pairs: list[tuple[int, int, Source]], gone: np.ndarray) -> bool:

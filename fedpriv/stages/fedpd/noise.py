@@ -13,7 +13,7 @@ from typing import Literal
 from dp_accounting import get_epsilon_gaussian
 from torch import Tensor
 
-from fedpriv.privacy.events import Charge, Pure, SampledGaussian, Unprotected
+from fedpriv.privacy.events import Charge, Laplace, SampledGaussian, Unprotected
 from fedpriv.privacy.floats import LAPLACE, NORMAL, outright
 from fedpriv.randomness.laplace import laplaces
 from fedpriv.randomness.source import Numbers, Source
@@ -68,7 +68,7 @@ def charge(noise: Noise, distance: Distance) -> Charge:
         return (Unprotected(),)
     if noise.kind == "gaussian":
         return (SampledGaussian(1.0, noise.std / distance.l2),)
-    return (Pure(distance.l1 * math.sqrt(2) / noise.std),)
+    return (Laplace(distance.l1 * math.sqrt(2) / noise.std),)
 
 
 def flaw(noise: Noise, distance: Distance, numbers: int, delta: float) -> tuple[str, ...]:
