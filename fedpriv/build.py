@@ -68,6 +68,11 @@ def make(cfg: DictConfig, group: str, **facts: Any) -> Any:
         raise UserError(f"{group}: {target.__name__} cannot be made with {given} ({reason})") from problem
 
 
+def source(cfg: DictConfig) -> tuple[Any, Path]:
+    """The data set, not loaded, and the folder it is loaded from."""
+    return make(cfg, "dataset"), Path(cfg.data_dir) if cfg.data_dir else default_data_dir()
+
+
 def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, prepare: bool = True) -> Run:
     """Everything a run needs; `secret` gives the key where noise must not follow from the config. Without
     `prepare` the stage is announced only, which is enough to say what the run will guarantee."""
@@ -77,7 +82,8 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
     seed = cfg.seed
     partition_seed = seed if cfg.partition_seed is None else cfg.partition_seed
 
-    data: Data = make(cfg, "dataset").load(Path(cfg.data_dir) if cfg.data_dir else default_data_dir())
+    dataset, data_dir = source(cfg)
+    data: Data = dataset.load(data_dir)
     split: Split = make(cfg, "partition").split(
         data.y_train.numpy(),
         data.y_test.numpy(),
@@ -127,7 +133,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
     algorithm.meet(aggregator)
     mechanism.check(aggregator, upload)
     guarantee = upload.amplify(guarantee)
-    public = aggregator.not_covered + algorithm.not_covered
+    public = data.not_covered + aggregator.not_covered + algorithm.not_covered
     guarantee = replace(guarantee, not_covered=guarantee.not_covered + public)
     _check_bounded(mechanism, aggregator, setting)
 
