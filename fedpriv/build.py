@@ -24,7 +24,7 @@ from fedpriv.engine.noise import NoiseShape, NoiseSource
 from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
-from fedpriv.models.parts import Network, normalises_batches
+from fedpriv.models.parts import Network, mixes_samples, normalises_batches
 from fedpriv.partitions.base import Split
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
@@ -99,6 +99,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         torch.manual_seed(seed_for(seed, "init"))
         network = Network(make(cfg, "transform", **facts), make(cfg, "model", **facts)).to(dtype)
     _check_norms(network, mechanism)
+    _check_apart(network, data, mechanism, cfg.engine)
     personal = {f"transform.{n}" for n, _ in network.transform.named_parameters()}
     home = personal | {f"model.{n}" for n in algorithm.home(network.model)}
     layout, statistics = Layout.of_parameters(network, home), Layout.of_statistics(network)
@@ -136,6 +137,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
     public = data.not_covered + aggregator.not_covered + algorithm.not_covered
     guarantee = replace(guarantee, not_covered=guarantee.not_covered + public)
     _check_bounded(mechanism, aggregator, setting)
+    _check_redrawn(mechanism, aggregator, setting)
 
     store = ClientStore()
     start = layout.flatten(network).to(device)
@@ -178,6 +180,39 @@ def _check_norms(network: nn.Module, mechanism: Mechanism) -> None:
         raise UserError(
             "model.norm=batch: batch statistics mix samples, so gradients cannot be clipped one sample at a "
             "time as this dp_variant does; use model.norm=group or model.norm=none"
+        )
+
+
+def _check_apart(network: nn.Module, data: Data, mechanism: Mechanism, engine: str) -> None:
+    """Refuse a network whose output for a sample depends on the others in its batch."""
+    if not mechanism.per_sample and engine != FastEngine.name:
+        return
+    try:
+        mixed = mixes_samples(network, data.shape, data.vocabulary)
+    except Exception as problem:  # whatever somebody's model raises
+        reason = f"{type(problem).__name__}: {problem}".splitlines()[0]
+        raise UserError(
+            f"model: cannot be run on samples of shape {list(data.shape)} ({reason})"
+        ) from problem
+    if not mixed:
+        return
+    why = "so the engine's stacked clients would be mixed; use engine=loop, or let it treat each sample alone"
+    if mechanism.per_sample:
+        why = (
+            "so gradients cannot be clipped one sample at a time as this dp_variant does; let it treat each "
+            "sample alone"
+        )
+    raise UserError(f"model: its output for a sample depends on the other samples of the batch, {why}")
+
+
+def _check_redrawn(mechanism: Mechanism, aggregator: Aggregator, setting: Setting) -> None:
+    """Refuse rounds that are drawn again where the charge rests on how they are drawn."""
+    own_draw = type(mechanism).draw is not Mechanism.draw and setting.schedule is None
+    if own_draw and setting.sample_rate < 1 and type(aggregator).accepts is not Aggregator.accepts:
+        raise UserError(
+            f"aggregator {type(aggregator).__name__} has rounds drawn again until it accepts them, but this "
+            "dp_variant is charged for Poisson sampling, which that is not; use sample_rate=1, "
+            "participations, or an aggregator that takes any round"
         )
 
 
