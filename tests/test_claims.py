@@ -69,7 +69,7 @@ def test_a_model_that_mixes_samples_is_found(kind):
 def test_models_that_do_not_are_left_alone():
     apart = [Own(shape=(6,), classes=3), Dropped(shape=(6,), classes=3)]
     apart.append(nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Dropout(0.5)))
-    reader = lstm(classes=2, vocabulary=50)
+    reader = lstm(shape=(7,), classes=2, vocabulary=50)
     before = torch.get_rng_state()
     for model in apart:
         state = {k: v.clone() for k, v in model.state_dict().items()}
