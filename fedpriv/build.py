@@ -12,18 +12,20 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
+from fedpriv import identity
 from fedpriv.aggregators.base import Aggregator
-from fedpriv.config import INJECTED, check, config_hash, target_of
+from fedpriv.config import INJECTED, check, target_of
 from fedpriv.datasets.base import Data, default_data_dir
 from fedpriv.device import choose_device
 from fedpriv.engine import batches
+from fedpriv.engine.dropout import check_draws
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.loop import LoopEngine
 from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
-from fedpriv.models.parts import Network, normalises_batches
+from fedpriv.models.parts import Network, mixes_samples, normalises_batches
 from fedpriv.partitions.base import Split
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
@@ -50,11 +52,11 @@ class Run:
         self.trainer.stage.prepare(self.trainer, self._origin)
 
 
-def _noise_identity(cfg: DictConfig) -> str:
+def _noise_identity(cfg: DictConfig, data: Data) -> str:
     """What noise is keyed by: the run's identity, but both engines draw the same."""
     same = cfg.copy()
     same.engine = FastEngine.name
-    return config_hash(same)
+    return f"{identity.of_config(same)} {data.fingerprint}"
 
 
 def make(cfg: DictConfig, group: str, **facts: Any) -> Any:
@@ -74,11 +76,12 @@ def make(cfg: DictConfig, group: str, **facts: Any) -> Any:
         raise UserError(f"{group}: {target.__name__} cannot be made with {given} ({reason})") from problem
 
 
-def build(
-    cfg: DictConfig,
-    secret: Callable[[], bytes] = secrets.token_bytes,
-    prepare: bool = True,
-) -> Run:
+def source(cfg: DictConfig) -> tuple[Any, Path]:
+    """The data set, not loaded, and the folder it is loaded from."""
+    return make(cfg, "dataset"), Path(cfg.data_dir) if cfg.data_dir else default_data_dir()
+
+
+def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, prepare: bool = True) -> Run:
     """Everything a run needs; `secret` gives the key where noise must not follow from the config. Without
     `prepare` the stage is announced only, which is enough to say what the run will guarantee."""
     check(cfg)
@@ -87,7 +90,8 @@ def build(
     seed = cfg.seed
     partition_seed = seed if cfg.partition_seed is None else cfg.partition_seed
 
-    data: Data = make(cfg, "dataset").load(Path(cfg.data_dir) if cfg.data_dir else default_data_dir())
+    dataset, data_dir = source(cfg)
+    data: Data = dataset.load(data_dir)
     split: Split = make(cfg, "partition").split(
         data.y_train.numpy(),
         data.y_test.numpy(),
@@ -103,6 +107,8 @@ def build(
         torch.manual_seed(seed_for(seed, "init"))
         network = Network(make(cfg, "transform", **facts), make(cfg, "model", **facts)).to(dtype)
     _check_norms(network, mechanism)
+    _check_apart(network, data, mechanism, cfg.engine)
+    check_draws(network, data.prepare(data.x_train[:2], dtype))
     personal = {f"transform.{n}" for n, _ in network.transform.named_parameters()}
     home = personal | {f"model.{n}" for n in algorithm.home(network.model)}
     layout, statistics = Layout.of_parameters(network, home), Layout.of_statistics(network)
@@ -137,9 +143,10 @@ def build(
     algorithm.meet(aggregator)
     mechanism.check(aggregator, upload)
     guarantee = upload.amplify(guarantee)
-    public = aggregator.not_covered + algorithm.not_covered
+    public = data.not_covered + aggregator.not_covered + algorithm.not_covered
     guarantee = replace(guarantee, not_covered=guarantee.not_covered + public)
     _check_bounded(mechanism, aggregator, setting)
+    _check_redrawn(mechanism, aggregator, setting)
 
     store = ClientStore()
     start = layout.flatten(network).to(device)
@@ -147,7 +154,7 @@ def build(
     store.claim("statistics", statistics.flatten(network).to(device, dtype).expand(cfg.clients, -1).clone())
     algorithm.setup(setting, store)
     seeded = cfg.noise_seed == "config"
-    key = key_of(seed, _noise_identity(cfg)) if seeded else secret()
+    key = key_of(seed, _noise_identity(cfg, data)) if seeded else secret()
     engine = FastEngine if cfg.engine == FastEngine.name else LoopEngine
     trainer = Trainer(
         setting=setting,
@@ -182,6 +189,39 @@ def _check_norms(network: nn.Module, mechanism: Mechanism) -> None:
         raise UserError(
             "model.norm=batch: batch statistics mix samples, so gradients cannot be clipped one sample at a "
             "time as this dp_variant does; use model.norm=group or model.norm=none"
+        )
+
+
+def _check_apart(network: nn.Module, data: Data, mechanism: Mechanism, engine: str) -> None:
+    """Refuse a network whose output for a sample depends on the others in its batch."""
+    if not mechanism.per_sample and engine != FastEngine.name:
+        return
+    try:
+        mixed = mixes_samples(network, data.shape, data.vocabulary)
+    except Exception as problem:  # whatever somebody's model raises
+        reason = f"{type(problem).__name__}: {problem}".splitlines()[0]
+        raise UserError(
+            f"model: cannot be run on samples of shape {list(data.shape)} ({reason})"
+        ) from problem
+    if not mixed:
+        return
+    why = "so the engine's stacked clients would be mixed; use engine=loop, or let it treat each sample alone"
+    if mechanism.per_sample:
+        why = (
+            "so gradients cannot be clipped one sample at a time as this dp_variant does; let it treat each "
+            "sample alone"
+        )
+    raise UserError(f"model: its output for a sample depends on the other samples of the batch, {why}")
+
+
+def _check_redrawn(mechanism: Mechanism, aggregator: Aggregator, setting: Setting) -> None:
+    """Refuse rounds that are drawn again where the charge rests on how they are drawn."""
+    own_draw = type(mechanism).draw is not Mechanism.draw and setting.schedule is None
+    if own_draw and setting.sample_rate < 1 and type(aggregator).accepts is not Aggregator.accepts:
+        raise UserError(
+            f"aggregator {type(aggregator).__name__} has rounds drawn again until it accepts them, but this "
+            "dp_variant is charged for Poisson sampling, which that is not; use sample_rate=1, "
+            "participations, or an aggregator that takes any round"
         )
 
 

@@ -4,9 +4,7 @@ Group options (model, dp_variant, ...) are YAML files with one `_target_`; their
 the target's signature, so an option's type is written in one place: where it is used.
 """
 
-import hashlib
 import inspect
-import json
 import math
 import types
 import typing
@@ -26,8 +24,6 @@ GROUPS = (
 )  # fmt: skip
 # What `build` tells models and transforms of the data, besides their options.
 INJECTED = {"model": ("shape", "classes", "vocabulary"), "transform": ("shape",)}
-# Where a run happens and how it is watched; none of it changes what is run.
-NOT_HASHED = ("data_dir", "device", "threads", "logger", "checkpoint", "resume", "target")
 
 
 def _setting(default: Any, help: str, **limits: Any) -> Any:
@@ -130,39 +126,13 @@ def register() -> None:
 # -- names
 
 
-def config_hash(cfg: DictConfig) -> str:
-    """Eight characters that are equal exactly when two configs ask for the same run.
-
-    Only what differs from a default counts, so that a key added later leaves the runs that do not use it with
-    the hash they had, and committed results stay found.
-    """
-    content: dict[str, Any] = {}
-    for f in fields(Settings):
-        if f.name in NOT_HASHED or f.name not in cfg:
-            continue
-        value = cfg[f.name]
-        if OmegaConf.is_config(value):
-            value = OmegaConf.to_container(value, resolve=True)
-        if f.name in GROUPS:
-            content[f.name] = _chosen(f.name, value)
-        elif value != (f.default_factory() if callable(f.default_factory) else f.default):
-            content[f.name] = value
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def _chosen(group: str, node: Any) -> Any:
-    """An option without the values that are its target's defaults."""
-    try:
-        known = inspect.signature(target_of(group, node)).parameters
-    except UserError:  # `check` will say what is wrong with it
-        return node
-    return {k: v for k, v in node.items() if k not in known or v != known[k].default}
-
-
 def _run_name(*, _root_: DictConfig) -> str:
+    from fedpriv import identity  # here: it imports torch, which `--help` and completion do without
+
     choices = _root_.hydra.runtime.choices
     parts = [choices.get(g, "custom") for g in ("dataset", "model", "dp_variant", "aggregator")]
-    parts += [f"c{_root_.clients}", f"eps{_root_.epsilon:g}", f"s{_root_.seed}", config_hash(_root_)]
+    parts += [f"c{_root_.clients}", f"eps{_root_.epsilon:g}", f"s{_root_.seed}"]
+    parts.append(identity.short(identity.of_config(_root_)))
     return "-".join(str(p) for p in parts)
 
 

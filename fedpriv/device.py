@@ -5,11 +5,18 @@ import torch
 from fedpriv.errors import UserError
 
 
+def _present() -> dict[str, bool]:
+    return {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+
+
+def kind_of_device(name: str) -> str:
+    """cuda, mps or cpu as named, present or not; for auto the fastest kind there is."""
+    return next(kind for kind, there in _present().items() if there) if name == "auto" else name
+
+
 def choose_device(name: str) -> torch.device:
     """The named device, or for auto the fastest kind there is."""
-    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        name = next(n for n, there in present.items() if there)
-    if not present[name]:
+    kind = kind_of_device(name)
+    if not _present()[kind]:
         raise UserError(f"device={name}: there is none on this machine; use device=auto or device=cpu")
-    return torch.device(name)
+    return torch.device(kind)

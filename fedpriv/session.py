@@ -13,14 +13,14 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fedpriv import checkpoint, pictures
-from fedpriv.build import Run, build, make
-from fedpriv.config import config_hash
+from fedpriv import __version__, checkpoint, identity, pictures
+from fedpriv.build import Run, build, make, source
 from fedpriv.errors import Interrupted, UserError
 from fedpriv.files import alone, write_atomically
+from fedpriv.identity import Identity
 from fedpriv.partitions import picture
 from fedpriv.randomness.source import KEY_BYTES
-from fedpriv.recorder import Recorder, reached
+from fedpriv.recorder import Recorder, git_revision, reached
 from fedpriv.samples import SAMPLES, KeptSamples
 from fedpriv.screen import Watch, console, errors, preparing, result_table
 from fedpriv.trainer import Trainer
@@ -37,6 +37,8 @@ def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
             (folder / KEY).unlink(missing_ok=True)
             finished = _with_target(finished, cfg.target, folder)
             console.print(f"already done; resume=false runs it again ({title})")
+            if remark := _other_code(finished):
+                errors.print(f"warning: {remark}", soft_wrap=True)
             result_table(finished, json.loads((folder / "privacy.json").read_text()), folder)
             return finished
         with preparing():
@@ -44,12 +46,17 @@ def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
             samples = KeptSamples(cfg.samples_at, run)
         for warning in run.warnings:
             errors.print(f"warning: {warning}", soft_wrap=True)
-        write_atomically(folder / IDENTITY, config_hash(cfg).encode())
-        _continue(folder, run, samples)
-        return _train(cfg, run, samples, folder, title)
+        own = Identity(identity.of_config(cfg), run.data.fingerprint, identity.of_files(*source(cfg)))
+        if (marker := folder / IDENTITY).exists():
+            _same_data(Identity.read(marker.read_text()), own, folder)
+        _continue(folder, run, samples, own)
+        write_atomically(marker, str(own).encode())
+        return _train(cfg, run, samples, folder, title, own)
 
 
-def _train(cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title: str) -> dict[str, Any]:
+def _train(
+    cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title: str, own: Identity
+) -> dict[str, Any]:
     trainer = run.trainer
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True))
     picture.save(run.split, run.data.y_train.numpy(), run.data.y_test.numpy(), run.data.classes, folder)
@@ -67,7 +74,7 @@ def _train(cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title:
 
     def save() -> None:
         recorder.sync()
-        state = {**trainer.state(), "samples": samples.state(), "device": trainer.setting.device.type}
+        state = {**trainer.state(), "samples": samples.state(), "identity": str(own)}
         checkpoint.save(folder, state)
         recorder.json("privacy.json", report())
 
@@ -93,7 +100,9 @@ def _train(cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title:
     summary = recorder.summary(
         trainer,
         cfg.target,
-        config_hash=config_hash(cfg),
+        identity=own.config,
+        data=own.data,
+        code=identity.code(),
         parameters=trainer.setting.layout.shared,
         warnings=run.warnings,
         **trainer.stage.summary(),
@@ -149,12 +158,47 @@ def _claim(folder: Path, cfg: DictConfig) -> dict[str, Any] | None:
         for name in (IDENTITY, KEY, "summary.json", "metrics.csv", "clients.csv", *SAMPLES):
             (folder / name).unlink(missing_ok=True)
         checkpoint.remove(folder)
-    elif marker.exists() and marker.read_text().strip() != config_hash(cfg):
-        raise UserError(
-            f"hydra.run.dir={folder} holds a run with another config; choose another folder, or resume=false "
-            "to replace it"
-        )
+    elif marker.exists():
+        before = Identity.read(marker.read_text())
+        if before.config != identity.of_config(cfg):
+            raise UserError(
+                f"hydra.run.dir={folder} holds a run with another config, another kind of device or other "
+                "code of your own; choose another folder, or resume=false to replace it"
+            )
+        if summary.exists():
+            _unchanged(cfg, before, folder)
     return json.loads(summary.read_text()) if summary.exists() else None
+
+
+def _unchanged(cfg: DictConfig, before: Identity, folder: Path) -> None:
+    """Look at the data of a finished run, unless its files are those it saw, or are not here."""
+    dataset, data_dir = source(cfg)
+    files = identity.of_files(dataset, data_dir)
+    if (files and files == before.files) or identity.absent(dataset, data_dir):
+        return
+    _same_data(before, Identity(before.config, dataset.load(data_dir).fingerprint), folder)
+
+
+def _same_data(before: Identity, now: Identity, folder: Path) -> None:
+    if before.data != now.data:
+        raise UserError(
+            f"{folder}: the data have changed since this run began; put the former ones back, or use "
+            "resume=false to run it anew with these"
+        )
+
+
+def _other_code(summary: dict[str, Any]) -> str | None:
+    """A remark on a finished run that this state of the package did not make."""
+    if summary.get("code") == identity.code():
+        return None
+    made, here = (
+        f"{version}, revision {revision or 'unknown'}"
+        for version, revision in (
+            (summary["versions"]["fedpriv"], summary["git_revision"]),
+            (__version__, git_revision()),
+        )
+    )
+    return f"made by other code (fedpriv {made}; this is {here}): its numbers may not be what this one gives"
 
 
 def _secret(folder: Path) -> bytes:
@@ -181,18 +225,13 @@ def _secret(folder: Path) -> bytes:
     return key
 
 
-def _continue(folder: Path, run: Run, samples: KeptSamples) -> None:
+def _continue(folder: Path, run: Run, samples: KeptSamples, own: Identity) -> None:
     state, problems = checkpoint.load(folder)
     for problem in problems:
         errors.print(f"warning: {problem}", soft_wrap=True)
     if state is None:
         return
-    here = run.trainer.setting.device.type
-    if state["device"] != here and not run.trainer.seeded:
-        raise UserError(
-            f"device={here}: this run began on {state['device']}, and other noise there would release its "
-            f"repeated rounds twice; use device={state['device']} or resume=false"
-        )
+    _same_data(Identity.read(state["identity"]), own, folder)
     run.trainer.load(state)
     samples.load(state.get("samples", {}))
     console.print(f"continuing after round {run.trainer.next_round}")

@@ -5,12 +5,11 @@ from importlib.resources import files
 
 import pytest
 import yaml
-from omegaconf import OmegaConf
 
 from fedpriv import catalogue
 from fedpriv.build import make
 from fedpriv.cli import expand
-from fedpriv.config import GROUPS, INJECTED, Settings, check, config_hash, described, target_of
+from fedpriv.config import GROUPS, INJECTED, Settings, check, described, target_of
 from fedpriv.errors import UserError
 
 OPTIONS = [(group, name) for group in GROUPS for name in catalogue.options(group)]
@@ -87,39 +86,3 @@ def test_wrong_values_name_key_value_and_what_is_allowed(config, overrides, word
         check(config(*overrides))
     line = str(problem.value)
     assert "\n" not in line and all(word in line for word in words)
-
-
-def test_the_hash_follows_what_is_run_and_not_where(config):
-    base = config_hash(config())
-    assert base == config_hash(config("device=cpu", "data_dir=/x", "checkpoint.every=3", "logger=wandb"))
-    changed = [
-        ["seed=1"],
-        ["epsilon=4"],
-        ["agg=size"],
-        ["model.activation=relu"],
-        ["rounds=61"],
-        ["dp.clip_norm=1"],
-    ]
-    assert len({base, *(config_hash(config(*c)) for c in changed)}) == len(changed) + 1
-
-
-def test_a_key_added_later_leaves_old_hashes(config):
-    """A config of before the key, and before an option's, has the hash of one with the default."""
-    whole = config("agg=pfa", "rounds=7")
-    base = config_hash(whole)
-    older = OmegaConf.create(OmegaConf.to_container(whole, resolve=True))
-    del (
-        older["samples_at"],
-        older["partition_seed"],
-        older["aggregator"]["centred"],
-        older["dp_variant"]["noise"],
-    )
-    assert config_hash(older) == base
-    older["aggregator"]["centred"] = True
-    assert config_hash(older) != base
-
-
-def test_the_hash_of_a_part_that_cannot_be_imported(config):
-    """The check says what is wrong with it; the hash must not get in the way."""
-    one, other = (config(f"aggregator._target_=nowhere.{name}") for name in ("A", "B"))
-    assert config_hash(one) != config_hash(other)

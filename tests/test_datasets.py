@@ -180,7 +180,7 @@ def test_digits() -> None:
     assert torch.equal(data.x_train, DATASETS["digits"]().load(Path("unused")).x_train)
 
 
-def test_covtype_is_standardised(tmp_path: Path) -> None:
+def test_covtype_is_split_and_scaled(tmp_path: Path) -> None:
     folder = tmp_path / "scikit_learn_data" / "covertype"
     folder.mkdir(parents=True)
     features = RANDOM.normal(50, 9, (100, 54))
@@ -189,9 +189,11 @@ def test_covtype_is_standardised(tmp_path: Path) -> None:
     joblib.dump(np.arange(100, dtype=np.int32) % 7 + 1, folder / "targets_py3")
     data = Covtype(train_size=60, test_size=20).load(tmp_path)
     assert data.x_train.shape == (60, 54) and data.x_train.dtype == torch.float32 and len(data.y_test) == 20
-    assert data.x_train[:, :53].mean(0).abs().max() < 1e-5
-    assert torch.allclose(data.x_train[:, :53].std(0, correction=0), torch.ones(53), atol=1e-5)
-    assert torch.all(data.x_train[:, 53] == 0) and set(data.y_train.tolist()) == set(range(7))
+    spread = torch.cat([data.x_train, data.x_test]).std(0)
+    assert torch.allclose(spread[0], torch.tensor(9 / 279.98), rtol=0.3)
+    absent = -0.025 / (0.025 * 0.975) ** 0.5  # none of forty
+    assert torch.allclose(data.x_train[:, 53], torch.tensor(absent)) and "covtype" in data.not_covered[0]
+    assert set(data.y_train.tolist()) == set(range(7))
     assert "does not have the 581,012" in Covtype().verify(tmp_path)
     with pytest.raises(UserError, match="together at most 100"):
         Covtype(train_size=90, test_size=20).load(tmp_path)

@@ -198,7 +198,7 @@ def test_rows_come_back_sorted_and_once(tmp_path):
     rows.add(own, first, 0, "cpu", "a", line, tmp_path)
     rows.add(own, first, 0, "cpu", "a", line, tmp_path)
     found = rows.read(own, tmp_path)
-    assert [row.hash for row in found] == ["a", "c", "b"]
+    assert [row.identity for row in found] == ["a", "c", "b"]
     assert found[0].cell == first.facts and found[0].scale == "cpu" and found[0].about["overrides"] == "x=1"
     assert found[0].measured["accuracy_local_best"] == 0.25 and found[0].measured["emd"] is None
     assert found[0].curve == {1: 0.1, 3: 0.25}
@@ -401,7 +401,7 @@ def test_collect_leaves_what_is_not_done(tmp_path):
     own = tiny()
     jobs = plan.jobs_of([own], "full", 2)
     assert [(str(job.cell), job.seed) for job in jobs[:2]] == [("dp=ldp", 0), ("dp=none", 0)]
-    rows.add(own, jobs[0].cell, 0, "full", jobs[0].hash, rows.of_summary({}, []), tmp_path)
+    rows.add(own, jobs[0].cell, 0, "full", jobs[0].identity, rows.of_summary({}, []), tmp_path)
     assert plan.collect(jobs, tmp_path / "runs", tmp_path) == jobs[1:]
     assert plan.distinct([*jobs, jobs[0]]) == jobs
 
@@ -420,7 +420,7 @@ def test_two_cells_that_are_one_run_both_have_it(tmp_path):
     jobs = plan.jobs_of([own], "full", 1)
     assert len(jobs) == 4 and len(plan.distinct(jobs)) == 2
     for job in plan.distinct(jobs):
-        rows.add(own, job.cell, 0, "full", job.hash, rows.of_summary({}, []), tmp_path)
+        rows.add(own, job.cell, 0, "full", job.identity, rows.of_summary({}, []), tmp_path)
     assert plan.collect(jobs, tmp_path / "runs", tmp_path) == []
     assert len(rows.read(own, tmp_path)) == 4
     assert plan.collect(jobs, tmp_path / "runs", tmp_path) == [] and len(rows.read(own, tmp_path)) == 4

@@ -52,7 +52,9 @@ def test_a_run_leaves_everything_it_promises(fedpriv, one_run):
         "emd",
         "uplink_bytes",
         "seconds",
-        "config_hash",
+        "identity",
+        "data",
+        "code",
     }
     assert expected | {"git_revision", "versions"} <= set(summary)
     assert summary["accuracy_local_best"] == metrics["accuracy_local"].max()

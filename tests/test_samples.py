@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from fedpriv.build import build
-from fedpriv.config import check, config_hash
+from fedpriv.config import check
 from fedpriv.engine.fast import FastEngine
 from fedpriv.errors import UserError
+from fedpriv.identity import of_config
 from fedpriv.samples import KeptSamples
 from tests.conftest import SMALL
 
@@ -105,7 +106,7 @@ def test_nothing_is_kept_unasked_and_nothing_stale_stays(fedpriv, one_run, tmp_p
 
 
 def test_a_run_with_samples_is_another_run(config):
-    assert config_hash(config(*SMALL)) != config_hash(config(*SMALL, "samples_at=[1]"))
+    assert of_config(config(*SMALL)) != of_config(config(*SMALL, "samples_at=[1]"))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """A loaded dataset: plain tensors, and how they become what a model sees."""
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -19,11 +21,21 @@ class Data:
     mean: tuple[float, ...] = (0.0,)  # per channel, after uint8 / 255; one value serves all channels
     std: tuple[float, ...] = (1.0,)
     vocabulary: int = 0  # token data only: number of ids, padding and unknown included
+    not_covered: tuple[str, ...] = ()  # what went into these samples from everybody's
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one sample."""
         return tuple(self.x_train.shape[1:])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sixteen characters that change with any sample, label or scale."""
+        found = hashlib.sha256(repr((self.classes, self.mean, self.std, self.vocabulary)).encode())
+        for part in (self.x_train, self.y_train, self.x_test, self.y_test):
+            found.update(f"{part.dtype} {tuple(part.shape)}".encode())
+            found.update(part.contiguous().numpy().data)
+        return found.hexdigest()[:16]
 
     def prepare(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Scale samples of any leading shape; token ids pass unchanged."""

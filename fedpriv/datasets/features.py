@@ -47,8 +47,8 @@ class Features(Dataset):
     def on_disk(self, data_dir: Path) -> list[tuple[Path, str | None]]:
         if self.path is None:
             return [(path, None) for path in self.available(data_dir)]
-        found = self._find(self.path, data_dir)
-        return [(found, None)] if found else []
+        found = [self._find(name, data_dir) for name in (self.path, self.statistics) if name is not None]
+        return [(path, None) for path in found if path is not None] if all(found) else []
 
     def _find(self, name: str, data_dir: Path) -> Path | None:
         places = (folder / name for folder in (self.folder(data_dir), Path(data_dir)))
@@ -65,7 +65,7 @@ class Features(Dataset):
     def verify(self, data_dir: Path) -> str:
         """Read the file, or without `path` every file there is."""
         found = self.on_disk(data_dir)
-        for path, _ in found:
+        for path, _ in found[:1] if self.path else found:
             try:
                 self._read(path)
             except UserError as error:

@@ -17,6 +17,7 @@ from fedpriv.errors import UserError
 ARCHIVE = "aclImdb_v1.tar.gz"
 WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 LABELS = {"neg": 0, "pos": 1}
+WORDS = ("imdb's vocabulary: the most frequent words of everybody's training reviews, counted as they are",)
 FORMAT = 1  # raise it when the tokens change, so that older prepared files are not used
 
 
@@ -24,8 +25,9 @@ class IMDB(Dataset):
     """The official archive, or the folder `aclImdb` it unpacks to.
 
     Id 0 is padding, 1 any word outside the vocabulary; the `vocabulary` most frequent words of the training
-    reviews follow from 2 in order of frequency. The vocabulary is made from everybody's reviews and is not
-    private. A review is its first `length` words, padded on the left so that the last step is always a word.
+    reviews follow from 2 in order of frequency. The vocabulary is made from everybody's reviews, which no DP
+    variant protects: the guarantee says so. A review is its first `length` words, padded on the left so that
+    the last step is always a word.
     """
 
     name = "imdb"
@@ -87,7 +89,9 @@ class IMDB(Dataset):
             for kind in "xy"
         )
         size = self.vocabulary + 2
-        return Data(self.name, x_train, y_train, x_test, y_test, classes=2, vocabulary=size)
+        return Data(
+            self.name, x_train, y_train, x_test, y_test, classes=2, vocabulary=size, not_covered=WORDS
+        )
 
     def _encode(self, reviews: Iterator[tuple[str, str, str, str]]) -> Arrays:
         """One pass: number words as they come, then renumber them by their frequency in training reviews."""

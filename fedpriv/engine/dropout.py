@@ -3,6 +3,7 @@
 Who else is in the batch changes nothing, so under DP-SGD one sample's absence changes its own gradient only.
 """
 
+import copy
 import math
 
 import torch
@@ -64,12 +65,15 @@ def name_dropouts(network: nn.Module) -> list[NamedDropout]:
 
 def check_draws(network: nn.Module, x: Tensor) -> None:
     """Refuse a network that draws random numbers outside of its dropout layers; x [B, ...]."""
+    own = copy.deepcopy(network).train()
+    for dropout in name_dropouts(own):
+        dropout.rate = 0.0
     before = torch.random.get_rng_state()
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        network(x)
+        own(x)
         drew = not torch.equal(torch.random.get_rng_state(), before)
     if drew:
         raise UserError(
-            f"model: {type(network).__name__} draws random numbers in forward (as F.dropout does), "
+            "model: it draws random numbers in its forward pass (as F.dropout does), "
             "which no key protects; use nn.Dropout layers"
         )

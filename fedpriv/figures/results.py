@@ -11,8 +11,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from fedpriv.catalogue import contents, option_of
-from fedpriv.config import GROUPS, NOT_HASHED
+from fedpriv.config import GROUPS
 from fedpriv.errors import UserError
+from fedpriv.identity import IGNORED
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def flat(config: dict[str, Any]) -> dict[str, Any]:
     as budget.epsilon does, is left out."""
     values: dict[str, Any] = {}
     for key, value in config.items():
-        if key in (*NOT_HASHED, "samples_at"):
+        if key in (*IGNORED, "samples_at"):
             continue
         if key not in GROUPS:
             values[key] = value

@@ -17,7 +17,11 @@ from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
 from fedpriv.uploads.plain import Plain
 
-DIAGNOSTICS = "the losses and accuracies in metrics.csv and clients.csv: computed on raw data, not private"
+DIAGNOSTICS = (
+    "diagnostics, computed on raw data and not private: losses, accuracies and what a part remarks (such as "
+    "ddp's `wrapped`) in metrics.csv and clients.csv, losses in the checkpoint, and how many samples of each "
+    "class a client has in partition.csv and partition.png"
+)
 FLOATS = f"finite precision: noise is taken to be Gaussian, but drawn in floats it ends at {END} deviations"
 TUNING = "choosing options by looking at results on the same data"
 

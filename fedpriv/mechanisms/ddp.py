@@ -216,7 +216,7 @@ class DDP(ClientLevel):
     def _integers(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         """Clipped, scaled, rotated and rounded updates, a row at a time on every core.
 
-        Each client rounds with draws of its own, whoever else takes part; no guarantee rests on their secrecy.
+        Each client rounds with draws of its own, whoever else takes part; they need not be secret.
         """
         integers = torch.empty(len(messages), self.width, dtype=torch.int32, device=messages.device)
 

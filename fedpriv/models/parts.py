@@ -1,5 +1,6 @@
 """What the models share: activations, norms, the flattened size of a body, and the composed network."""
 
+import copy
 from typing import Literal
 
 import torch
@@ -65,3 +66,42 @@ class Network(nn.Module):
 def normalises_batches(network: nn.Module) -> bool:
     """Whether samples of a batch meet in its norm layers."""
     return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules())
+
+
+def mixes_samples(network: nn.Module, shape: tuple[int, ...], vocabulary: int = 0) -> bool:
+    """Whether the output for a sample changes with the others in its batch, seen on random samples.
+
+    Asked as in evaluation and as in training. Not asked of batch norms and dropouts, which the engines know.
+    Where training is random all the same, one seed for both batches makes them comparable.
+    """
+    network = copy.deepcopy(network).cpu()
+    random = torch.Generator().manual_seed(0)
+    like = next((p.dtype for p in network.parameters()), torch.float32)
+
+    def samples(count: int) -> Tensor:
+        if vocabulary:
+            return torch.randint(vocabulary, (count, *shape), generator=random)
+        return torch.randn(count, *shape, generator=random).to(like)
+
+    def first(x: Tensor) -> Tensor:
+        torch.manual_seed(0)
+        return network(x).reshape(len(x), -1)[0].nan_to_num()
+
+    def differ(a: Tensor, b: Tensor, share: float) -> bool:
+        return a.shape != b.shape or bool((a - b).abs().max() > share * a.abs().max())
+
+    one = samples(1)
+    batch, other = (torch.cat([one, samples(3)]) for _ in range(2))
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        for training in (False, True):
+            network.train(training)
+            for module in network.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm | nn.modules.dropout._DropoutNd):
+                    module.eval()
+            expected = first(batch)
+            drawn = not torch.equal(torch.get_rng_state(), torch.manual_seed(0).get_state())
+            if differ(expected, first(other), 1e-6):  # the same kernels: next to no rounding
+                return True
+            if not drawn and differ(expected, first(one), 1e-4):  # by their number, too, others may count
+                return True
+    return False

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedpriv import screen
+from fedpriv import identity, screen
 from fedpriv.engine.fast import cores
 from fedpriv.errors import UserError
 from fedpriv.reproduce import recipe as recipes
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     folder = SMOKE_ROWS if scale == "smoke" else rows.FOLDER
     console = Console(highlight=False)
     with console.status("planning") if console.is_terminal else nullcontext():
-        planned = jobs_of(chosen, scale, seeds, only)
+        planned = jobs_of(chosen, scale, seeds, only, _device(more))
         left = collect(planned, RUNS, folder)
         todo = distinct(left)
     done = len(planned) - len(left)
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         if r.cut(scale):
             console.print(f"{r.name}: {r.cut(scale)}", soft_wrap=True)
     if dry:
-        _show(console, planned, {job.hash for job in todo})
+        _show(console, planned, {job.identity for job in todo})
         return 0
     if not todo:
         return 0
@@ -114,6 +114,11 @@ def _parse(arguments: list[str]) -> tuple[str, Scale, int | None, recipes.Rule, 
     if scale not in SCALES:
         raise UserError(f"--scale {scale}: choose one of {', '.join(SCALES)}")
     return which[0], scale, _count(named, "--seeds"), only, _count(named, "--jobs") or 1, dry, more
+
+
+def _device(overrides: list[str]) -> str:
+    """What the user asks for, else what a run would choose."""
+    return next((word.partition("=")[2] for word in overrides if word.startswith("device=")), "auto")
 
 
 def _count(named: dict[str, str], option: str) -> int | None:
@@ -182,7 +187,7 @@ class _Watch:
             while True:
                 ended = self.stop.wait(1.0)
                 there = rows.finished(RUNS)
-                still = [job for job in left if job.hash not in there]
+                still = [job for job in left if not any(identity.short(one) in there for one in job.alike)]
                 if len(still) < len(left):
                     collect(self.todo, RUNS, self.folder)
                     bar.update(task, completed=total - len(still))
@@ -195,7 +200,7 @@ class _Watch:
 
 
 def _error(job: Job) -> str:
-    for folder in RUNS.glob(f"*-{job.hash}"):
+    for folder in RUNS.glob(f"*-{identity.short(job.identity)}"):
         if (folder / "status.json").exists():
             return json.loads((folder / "status.json").read_text())["error"] or "not finished"
     return "never started"
@@ -203,7 +208,7 @@ def _error(job: Job) -> str:
 
 def _show(console: Console, planned: list[Job], todo: set[str]) -> None:
     for job in planned:
-        state = "to do" if job.hash in todo else "done "
+        state = "to do" if job.identity in todo else "done "
         console.print(f"{state}  fedpriv run {shlex.join(job.overrides)}", soft_wrap=True)
 
 

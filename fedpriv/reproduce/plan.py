@@ -13,8 +13,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fedpriv import identity
 from fedpriv.cli import expand
-from fedpriv.config import GROUPS, config_hash, register
+from fedpriv.config import GROUPS, register
+from fedpriv.device import kind_of_device
 from fedpriv.errors import UserError
 from fedpriv.reproduce import rows
 from fedpriv.reproduce.recipe import Cell, Recipe, Rule, Scale
@@ -31,7 +33,8 @@ class Job:
     cell: Cell
     seed: int
     scale: Scale
-    hash: str
+    identity: str
+    alike: tuple[str, ...]  # its identities on any kind of device: what was run on one is not run on another
     config: DictConfig
 
     @property
@@ -43,17 +46,23 @@ class Job:
 
 
 def jobs_of(
-    recipes: Iterable[Recipe], scale: Scale, seeds: int | None, only: Rule | None = None
+    recipes: Iterable[Recipe],
+    scale: Scale,
+    seeds: int | None,
+    only: Rule | None = None,
+    device: str = "auto",
 ) -> list[Job]:
     """Every run, all cells with the first seed before any second; what two recipes share is there twice."""
     found = []
     for recipe in recipes:
         for cell in recipe.cells(scale, only):
-            config = composed(cell.overrides)
+            config = composed((*cell.overrides, f"device={device}"))
             for seed in range(seeds or recipe.seeds(scale)):
                 config = copy.copy(config)
                 config.seed = seed
-                found.append(Job(recipe, cell, seed, scale, config_hash(config), config))
+                alike = tuple(identity.of_config(config, kind) for kind in identity.KINDS)
+                own = alike[identity.KINDS.index(kind_of_device(device))]
+                found.append(Job(recipe, cell, seed, scale, own, alike, config))
     return sorted(found, key=lambda job: job.seed)
 
 
@@ -82,26 +91,27 @@ def collect(jobs: Sequence[Job], runs: Path, folder: Path) -> list[Job]:
     """Put every finished run into its recipe's file; the jobs that are left."""
     known, finished = rows.known(folder), rows.finished(runs)
     own = {
-        recipe: {(row.hash, *row.cell.values()) for row in rows.read(recipe, folder)}
+        recipe: {(row.identity, *row.cell.values()) for row in rows.read(recipe, folder)}
         for recipe in {job.recipe for job in jobs}
     }
     left = []
     for job in jobs:
-        if (job.hash, *job.cell.facts.values()) in own[job.recipe]:
+        if any((one, *job.cell.facts.values()) in own[job.recipe] for one in job.alike):
             continue
-        line = known.get(job.hash)
-        if line is None and job.hash in finished:
-            line = rows.of_summary(rows.summary_of(finished[job.hash]), job.overrides)
-        if line is None:
+        done = next((one for one in job.alike if one in known or identity.short(one) in finished), None)
+        if done is None:
             left.append(job)
             continue
-        rows.add(job.recipe, job.cell, job.seed, job.scale, job.hash, line, folder)
+        line = known.get(done)
+        if line is None:
+            line = rows.of_summary(rows.summary_of(finished[identity.short(done)]), job.overrides)
+        rows.add(job.recipe, job.cell, job.seed, job.scale, done, line, folder)
     return left
 
 
 def distinct(jobs: Iterable[Job]) -> list[Job]:
     """One job for every run: two recipes may ask for the same."""
-    return list({job.hash: job for job in jobs}.values())
+    return list({job.identity: job for job in jobs}.values())
 
 
 # -- how long

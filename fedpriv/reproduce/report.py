@@ -69,7 +69,7 @@ def _totals(run: Sequence[Comparison], every: int) -> dict[str, int]:
     answers = [a for c in run for a in c.answers() if a.ours is not None]
     held = [h for c in run for h in c.held_in_own_view()]
     return {
-        "runs": len({r.hash for c in run for r in c.runs}),
+        "runs": len({r.identity for c in run for r in c.runs}),
         "recipes": len(run),
         "all_recipes": every,
         "printed": len(printed()),

@@ -47,7 +47,7 @@ def _counts(run: Sequence[Comparison]) -> str:
         told.append(
             f"{len(answers)} of the {every} numbers {what} have runs of ours, {within} are within 0.03"
         )
-    runs = len({row.hash for c in run for row in c.runs})
+    runs = len({row.identity for c in run for row in c.runs})
     return f"{runs:,} runs on two cores. {'; '.join(told)} (5 % for what is no accuracy)."
 
 

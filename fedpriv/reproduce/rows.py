@@ -1,4 +1,4 @@
-"""outputs/reproduced/<paper>-<artifact>.csv: one row per run, with its config hash and everything measured.
+"""outputs/reproduced/<paper>-<artifact>.csv: one row per run, with its identity and everything measured.
 
 A row is what makes a run "done", here or on the machine of whoever committed it. Rows are appended by one
 process only, the one that was asked to reproduce.
@@ -23,14 +23,14 @@ MEASURED = (
     "seconds", "peak_memory_mb",
 )  # fmt: skip
 CURVE = "accuracy_global_rounds"  # "1:0.1135 2:0.2042 ...", every evaluated round
-ABOUT = ("git_revision", "torch", "overrides")
+ABOUT = ("data", "git_revision", "torch", "overrides")  # data: their fingerprint, in rows since there is one
 
 
 @dataclass(frozen=True)
 class Row:
     """One finished run of a recipe."""
 
-    hash: str
+    identity: str
     seed: int
     scale: str
     cell: Mapping[str, str]
@@ -53,7 +53,7 @@ def read(recipe: Recipe, folder: Path = FOLDER) -> list[Row]:
 
 def _row(line: dict[str, str], recipe: Recipe) -> Row:
     return Row(
-        hash=line["hash"],
+        identity=line["identity"],
         seed=int(line["seed"]),
         scale=line["scale"],
         cell={axis: line[axis] for axis in recipe.axes},
@@ -69,19 +69,20 @@ def _curve(text: str) -> dict[int, float]:
 
 
 def known(folder: Path = FOLDER) -> dict[str, dict[str, str]]:
-    """Every row of every recipe, by hash: a run made for one table serves another."""
+    """Every row of every recipe, by identity: a run made for one table serves another."""
     found: dict[str, dict[str, str]] = {}
     for path in sorted(folder.glob("*.csv")):
         with open(path, newline="") as file:
             reader = csv.DictReader(file)
-            if "hash" in (reader.fieldnames or ()):
-                found |= {line["hash"]: line for line in reader}
+            if "identity" in (reader.fieldnames or ()):
+                found |= {line["identity"]: line for line in reader}
     return found
 
 
 def of_summary(summary: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, str]:
     """The cells of a row that come from a run's summary.json."""
     line = {name: _text(summary.get(name)) for name in (*MEASURED, CURVE)}
+    line["data"] = _text(summary.get("data"))
     line["git_revision"] = _text(summary.get("git_revision"))
     line["torch"] = _text(summary.get("versions", {}).get("torch"))
     line["overrides"] = " ".join(overrides)
@@ -99,19 +100,19 @@ def add(
     cell: Cell,
     seed: int,
     scale: str,
-    key: str,
+    identity: str,
     line: Mapping[str, str],
     folder: Path = FOLDER,
 ) -> None:
     """Put one run into the recipe's file, sorted by cell and seed, once for each cell that is this run."""
     path = path_of(recipe, folder)
-    columns = ["hash", "seed", "scale", *recipe.axes, *MEASURED, CURVE, *ABOUT]
-    own = {"hash": key, "seed": str(seed), "scale": scale, **cell.facts}
+    columns = ["identity", "seed", "scale", *recipe.axes, *MEASURED, CURVE, *ABOUT]
+    own = {"identity": identity, "seed": str(seed), "scale": scale, **cell.facts}
     rows: list[dict[str, str]] = []
     if path.exists():
         with open(path, newline="") as file:
             rows = [{c: row.get(c) or "" for c in columns} for row in csv.DictReader(file)]
-    rows = [row for row in rows if any(row[c] != own[c] for c in ("hash", *recipe.axes))]
+    rows = [row for row in rows if any(row[c] != own[c] for c in ("identity", *recipe.axes))]
     rows.append({c: own.get(c, line.get(c, "")) for c in columns})
     places = [list(values) for values in recipe.axes.values()]
 
@@ -132,7 +133,7 @@ def _csv(columns: list[str], rows: list[dict[str, str]]) -> str:
 
 
 def finished(runs: Path) -> dict[str, Path]:
-    """The folders of finished runs by hash, with which their names end."""
+    """The folders of finished runs by the beginning of their identity, with which their names end."""
     return {path.parent.name.rpartition("-")[2]: path.parent for path in runs.glob("*/summary.json")}
 
 
