@@ -134,8 +134,8 @@ def test_cohorts_vary_as_poisson_sampling_makes_them():
     facts = setting(clients=100, rate=0.3)
     mechanism = CDP()
     mechanism.setup(facts)
-    rng, everyone = np.random.default_rng(0), np.ones(100, dtype=bool)
-    drawn = [mechanism.sample(0, everyone, rng)[0] for _ in range(2000)]
+    everyone = np.ones(100, dtype=bool)
+    drawn = [mechanism.sample(0, everyone, source(n))[0] for n in range(2000)]
     sizes = np.array([len(clients) for clients in drawn])
     assert abs(sizes.mean() - 30) < 5 * math.sqrt(21 / 2000)
     assert abs(sizes.var() - 21) < 5 * 21 * math.sqrt(2 / 2000)
