@@ -1,6 +1,5 @@
 """One run from config to results: build, continue if there is something to continue, train, record."""
 
-import csv
 import json
 import secrets
 import signal
@@ -16,54 +15,66 @@ from fedpriv import checkpoint, pictures
 from fedpriv.build import Run, build, make
 from fedpriv.config import config_hash
 from fedpriv.errors import Interrupted, UserError
-from fedpriv.files import alone, write_atomically
+from fedpriv.files import alone, make_folder, read_json, remove, write_atomically
 from fedpriv.partitions import picture
-from fedpriv.recorder import Recorder, reached
+from fedpriv.recorder import Recorder, reached, read_rounds
 from fedpriv.samples import SAMPLES, KeptSamples
 from fedpriv.screen import Watch, console, errors, preparing, result_table
 from fedpriv.trainer import Trainer
 
 IDENTITY, KEY = "identity.txt", "noise.key"
+# What a run leaves in its folder, in the order in which it may be forgotten: first what says that there is
+# something to show or to go on with, last whose it is. A kill on the way leaves a folder that is still known.
+_FORGET = (
+    ("summary.json",),
+    (checkpoint.NAME, checkpoint.PREVIOUS),
+    ("metrics.csv", "clients.csv", "privacy.json", "config.yaml", "status.json", *SAMPLES),
+    ("curves.png", "budgets.png", "partition.png", "partition.csv"),
+    (KEY,),
+    (IDENTITY,),
+)
 
 
 def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
     """Run, continue or just show the run that `folder` holds; returns the summary."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with alone(folder):
         finished = _claim(folder, cfg)
         if finished:
             finished = _with_target(finished, cfg.target, folder)
             console.print(f"already done; resume=false runs it again ({title})")
-            result_table(finished, json.loads((folder / "privacy.json").read_text()), folder)
+            result_table(finished, read_json(folder / "privacy.json"), folder)
             return finished
         with preparing():
             run = build(cfg, secret=lambda: _secret(folder))
             samples = KeptSamples(cfg.samples_at, run)
         for warning in run.warnings:
             errors.print(f"warning: {warning}", soft_wrap=True)
+        before = _continue(folder, config_hash(cfg), run, samples)
+        recorder = Recorder(folder, run.trainer, before)
         write_atomically(folder / IDENTITY, config_hash(cfg).encode())
-        _continue(folder, run, samples)
-        return _train(cfg, run, samples, folder, title)
+        return _train(cfg, run, samples, recorder, folder, title)
 
 
-def _train(cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title: str) -> dict[str, Any]:
+def _train(
+    cfg: DictConfig, run: Run, samples: KeptSamples, recorder: Recorder, folder: Path, title: str
+) -> dict[str, Any]:
     trainer = run.trainer
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True))
+    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True).encode())
     picture.save(run.split, run.data.y_train.numpy(), run.data.y_test.numpy(), run.data.classes, folder)
     pictures.budgets(trainer, folder)
-    recorder = Recorder(folder, trainer.next_round, trainer.diagnostics())
     logger = make(cfg, "logger")
     logger.start(name=folder.name, config=_plain(cfg), folder=folder)
 
     def save() -> None:
-        recorder.sync()
-        state = {**trainer.state(), "samples": samples.state(), "device": trainer.setting.device.type}
-        checkpoint.save(folder, state)
+        recorded = recorder.state()  # on the disk before a checkpoint says so
+        own = {"identity": config_hash(cfg), "device": trainer.setting.device.type, "recorded": recorded}
+        checkpoint.save(folder, {**trainer.state(), "samples": samples.state(), **own})
 
     samples.keep(trainer)
     with _stop_request() as wanted, Watch(cfg.rounds, trainer.next_round) as watch:
         while trainer.next_round < cfg.rounds and not trainer.exhausted:
-            row = recorder.add(trainer.round(), trainer)
+            row = recorder.add(trainer.round())
             samples.keep(trainer)
             watch.show(row)
             logger.log(row)
@@ -75,6 +86,7 @@ def _train(cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title:
             if every and done % every == 0 and done < cfg.rounds:
                 save()
     save()
+    recorder.close()
 
     for remark in _remarks(trainer, cfg):
         errors.print(f"warning: {remark}", soft_wrap=True)
@@ -102,8 +114,7 @@ def _with_target(summary: dict[str, Any], target: float | None, folder: Path) ->
     """A finished run asked for another target: read from its rounds instead of running it again."""
     if target is None or summary.get("target") == target:
         return summary
-    with open(folder / "metrics.csv", newline="") as file:
-        summary |= reached(csv.DictReader(file), target)
+    summary |= reached(read_rounds(folder / "metrics.csv", summary["rounds"]), target)
     write_atomically(folder / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
 
@@ -135,15 +146,24 @@ def _claim(folder: Path, cfg: DictConfig) -> dict[str, Any] | None:
     """Make sure the folder is for this run; the summary if it is finished already."""
     marker, summary = folder / IDENTITY, folder / "summary.json"
     if not cfg.resume:
-        for name in (IDENTITY, KEY, "summary.json", "metrics.csv", "clients.csv", *SAMPLES):
-            (folder / name).unlink(missing_ok=True)
-        checkpoint.remove(folder)
-    elif marker.exists() and marker.read_text().strip() != config_hash(cfg):
-        raise UserError(
-            f"hydra.run.dir={folder} holds a run with another config; choose another folder, or resume=false "
-            "to replace it"
-        )
-    return json.loads(summary.read_text()) if summary.exists() else None
+        for names in _FORGET:
+            remove(folder, names)
+        return None
+    if marker.exists() and marker.read_text().strip() != config_hash(cfg):
+        raise _another(folder)
+    if not summary.exists():
+        return None
+    finished = read_json(summary)
+    if finished.get("config_hash") != config_hash(cfg):
+        raise _another(folder)
+    return finished
+
+
+def _another(folder: Path) -> UserError:
+    return UserError(
+        f"hydra.run.dir={folder} holds a run with another config, or of an earlier version; choose another "
+        "folder, or resume=false to replace it"
+    )
 
 
 def _secret(folder: Path) -> bytes:
@@ -160,12 +180,15 @@ def _secret(folder: Path) -> bytes:
     return path.read_bytes()
 
 
-def _continue(folder: Path, run: Run, samples: KeptSamples) -> None:
+def _continue(folder: Path, identity: str, run: Run, samples: KeptSamples) -> dict[str, Any] | None:
+    """Take over the last sound checkpoint, if it is this run's; what the recorder had written by then."""
     state, problems = checkpoint.load(folder)
     for problem in problems:
         errors.print(f"warning: {problem}", soft_wrap=True)
     if state is None:
-        return
+        return None
+    if state.get("identity") != identity:
+        raise _another(folder)
     here = run.trainer.setting.device.type
     if state["device"] != here and not run.trainer.seeded:
         raise UserError(
@@ -175,6 +198,7 @@ def _continue(folder: Path, run: Run, samples: KeptSamples) -> None:
     run.trainer.load(state)
     samples.load(state.get("samples", {}))
     console.print(f"continuing after round {run.trainer.next_round}")
+    return state["recorded"]
 
 
 @contextmanager
