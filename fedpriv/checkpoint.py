@@ -6,7 +6,7 @@ Written and read piece by piece: the state is in memory once, however large it i
 import hashlib
 import os
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import torch
 
@@ -34,7 +34,7 @@ def save(folder: Path, state: dict[str, Any]) -> None:
     with atomically(folder / NAME) as file:
         summed = _Summed(file)
         file.write(bytes(_CHECKSUM))
-        torch.save(state, summed)
+        torch.save(state, cast(BinaryIO, summed))  # it writes and no more
         file.seek(0)
         file.write(summed.sum.digest())
         file.flush()
@@ -45,7 +45,7 @@ def save(folder: Path, state: dict[str, Any]) -> None:
 
 def load(folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
     """The newest sound checkpoint, or None; and a line for every damaged one."""
-    problems = []
+    problems: list[str] = []
     for name in (NAME, PREVIOUS):
         path = folder / name
         if not path.exists():

@@ -1,6 +1,7 @@
 """What a partition looks like (after FedPD, figure 4): label counts per client, as a table and a heat map."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -29,7 +30,7 @@ def save(split: Split, y_train: np.ndarray, y_test: np.ndarray, classes: int, fo
 
 
 def _write_table(train: np.ndarray, test: np.ndarray, path: Path) -> None:
-    rows = [["client", "side", "samples", *(f"class_{c}" for c in range(train.shape[1]))]]
+    rows: list[list[Any]] = [["client", "side", "samples", *(f"class_{c}" for c in range(train.shape[1]))]]
     for side, counts in (("train", train), ("test", test)):
         rows += ([k, side, row.sum(), *row] for k, row in enumerate(counts))
     write_table(path, rows)

@@ -102,7 +102,7 @@ class _PRVAccountant(PRVAccountant):
         def bound(rdp: np.ndarray, delta: float) -> float:
             return float(get_privacy_spent(orders=_ALPHAS, rdp=rdp, delta=delta)[0])
 
-        sizes = [bound(sum(c * n for c, n in zip(curves, counts, strict=True)), delta_error / 4)]
+        sizes = [bound(np.dot(counts, curves), delta_error / 4)]
         sizes += [bound(curve, delta_error / (8 * total)) for curve in curves]
         half = max(*sizes, eps_error) + 3
         return Domain.create_aligned(-half, half, eps_error / np.sqrt(total * np.log(12 / delta_error) / 2))
