@@ -7,9 +7,11 @@ BIN := $(VENV)/bin
 SCALE ?= full
 JOBS ?= 1
 SEEDS ?=
+# Of a campaign, at most.
+MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long lint format bench clean
+.PHONY: help install demo test test-long lint format bench campaign clean
 
 help:
 	@echo "make demo       install and run the built-in example (digits, 20 clients, LDP, epsilon 8)"
@@ -18,6 +20,7 @@ help:
 	@echo "make reproduce-privatefl-table9  a published table or figure, beside the printed numbers; also"
 	@echo "                reproduce-privatefl, reproduce-all; SCALE=full|cpu|smoke JOBS=2 SEEDS=3"
 	@echo "make bench      speed against Opacus, as ratios"
+	@echo "make campaign   kills, faults and hostile configurations against runs, with counts; MINUTES=30"
 	@echo "make lint       ruff and mypy;  make format  rewrites the code's layout"
 	@echo "make clean      remove the environment and caches (results in outputs/ stay)"
 
@@ -54,6 +57,9 @@ test-long: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed
 	$(BIN)/python scripts/bench.py
+
+campaign: $(VENV)/.installed
+	$(BIN)/python scripts/campaign.py --minutes $(MINUTES)
 
 # reproduce-pfa-fig3 is the recipe pfa/fig3, reproduce-pfa all of that paper's: the first dash becomes a slash.
 reproduce-%: RECIPE = $(shell echo '$*' | sed 's,-,/,')

@@ -79,7 +79,7 @@ class Settings:
     device: str = _setting("auto", "where tensors live", choices=("auto", "cpu", "cuda", "mps"))
     dtype: str = _setting("float32", "number format", choices=("float32", "float64"))
     engine: str = _setting("fast", "fast, or the one-client-at-a-time oracle", choices=("fast", "loop"))
-    threads: int | None = _setting(None, "worker threads on a CPU; null: one per core", least=1)
+    threads: int | None = _setting(None, "worker threads on a CPU; null: one per core", least=1, most=1024)
     data_dir: str | None = _setting(
         "${oc.env:FEDPRIV_DATA,null}", "folder of the data sets; null: the user's cache folder"
     )

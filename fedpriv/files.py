@@ -1,34 +1,99 @@
-"""Files that are never seen half written, and folders that one process at a time writes."""
+"""The one way files are written: never seen half, kept through a power cut; and who may write a folder."""
 
+import csv
+import errno
 import fcntl
+import hashlib
+import io
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from fedpriv.errors import UserError
 
+_PIECE = 1 << 20  # bytes
+
+
+def sync(folder: Path) -> None:
+    """Make what was named, renamed or removed in a folder last through a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as problem:
+        if problem.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot do it
+            raise
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that lasts, whoever made it and those above it just now."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in (folder, *folder.absolute().parents):
+        if os.access(place, os.R_OK | os.W_OK):  # elsewhere nobody like us can have made anything
+            sync(place)
+
 
 @contextmanager
-def atomically(path: Path) -> Iterator[BinaryIO]:
-    """A file to write into: all of it appears at the end or nothing, even if the machine dies here."""
-    part = path.with_name(path.name + ".part")
-    with open(part, "wb") as file:
-        try:
+def atomically(path: Path, *, many: bool = False) -> Iterator[BinaryIO]:
+    """A file to write into: all of it appears at the end or nothing, even if the machine dies here.
+
+    `many`: several processes may write this file at once, so that each needs a part of its own.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.part" if many else f"{path.name}.part")
+    try:
+        with open(part, "w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        except BaseException:
-            part.unlink()
-            raise
-    os.replace(part, path)
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """All of the content or nothing."""
     with atomically(path) as file:
         file.write(content)
+
+
+def write_table(path: Path, rows: Iterable[Iterable[Any]]) -> None:
+    """A CSV file, the header first."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_atomically(path, text.getvalue().encode())
+
+
+def checksum(file: BinaryIO, length: int | None = None) -> Any:
+    """SHA-256 of the next `length` bytes or of all that follow, read in pieces; it takes more."""
+    total, left = hashlib.sha256(), float("inf") if length is None else length
+    while left > 0 and (piece := file.read(int(min(left, _PIECE)))):
+        total.update(piece)
+        left -= len(piece)
+    return total
+
+
+def remove(folder: Path, names: Iterable[str]) -> None:
+    """Remove what there is of these files, and make that last before anything else happens."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+    sync(folder)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object that a run wrote; one line if it is damaged."""
+    try:
+        content = json.loads(path.read_text())
+        if isinstance(content, dict):
+            return content
+    except (ValueError, OSError):
+        pass
+    raise UserError(f"{path} is missing or damaged; put it back, or use resume=false to run again")
 
 
 @contextmanager

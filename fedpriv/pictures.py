@@ -7,6 +7,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fedpriv.files import atomically
 from fedpriv.recorder import Recorder
 from fedpriv.trainer import Trainer
 
@@ -34,7 +35,8 @@ def curves(recorder: Recorder, title: str, folder: Path) -> None:
     else:
         handles = axes.get_legend_handles_labels()[0]
     axes.legend(handles=handles, loc="lower right")
-    figure.savefig(folder / "curves.png", dpi=120)
+    with atomically(folder / "curves.png") as file:
+        figure.savefig(file, format="png", dpi=120)
 
 
 def budgets(trainer: Trainer, folder: Path) -> None:
@@ -54,4 +56,5 @@ def budgets(trainer: Trainer, folder: Path) -> None:
     axes.set_title(f"Privacy budgets of {len(epsilon)} clients: {low:.3g} to {high:.3g}")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(folder / "budgets.png", dpi=120)
+    with atomically(folder / "budgets.png") as file:
+        figure.savefig(file, format="png", dpi=120)

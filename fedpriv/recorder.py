@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import platform
 import resource
 import subprocess
@@ -13,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from fedpriv.errors import UserError
 from fedpriv.files import write_atomically
+from fedpriv.growing import Growing
+from fedpriv.screen import errors
 from fedpriv.trainer import RoundResult, Trainer
 
 METRICS = (
@@ -60,33 +62,75 @@ def reached(rows: Iterable[dict[str, str]], target: float | None) -> dict[str, A
     return {"target": target, "rounds_to_target": next(enough, None)}
 
 
+def _texts(values: np.ndarray) -> list[str]:
+    """The cells of a column; what many clients share is spelled once."""
+    cells = values.tolist()
+    known = {value: _text(value) for value in set(cells)}
+    return [known[value] for value in cells]
+
+
+def _line(cells: Iterable[str]) -> bytes:
+    return (",".join(cells) + "\n").encode()
+
+
+def read_rounds(path: Path, rounds: int) -> list[dict[str, str]]:
+    """metrics.csv of a finished run: every round once and in order, or one line says that it is not so."""
+    try:
+        with open(path, newline="") as file:
+            rows = list(csv.DictReader(file))
+        whole = [r["round"] for r in rows] == [str(n + 1) for n in range(rounds)]
+    except (OSError, KeyError, ValueError, csv.Error):
+        whole = False
+    if not whole:
+        raise UserError(
+            f"{path}: does not hold rounds 1 to {rounds} once each, so somebody changed it; put it back, "
+            "or use resume=false to run again"
+        )
+    return rows
+
+
 class Recorder:
-    """Appends a round at a time; a continued run first drops the rounds after its checkpoint."""
+    """Appends a round at a time; `before` is what it said of itself in the checkpoint to go on from.
 
-    def __init__(self, folder: Path, keep_rounds: int, diagnostics: Iterable[str] = ()):
+    metrics.csv is in the checkpoint and is made from there. clients.csv is too large for that: the checkpoint
+    has its length and checksum, what follows is dropped, and a file that does not fit is refused.
+    """
+
+    def __init__(self, folder: Path, trainer: Trainer, before: dict[str, Any] | None = None):
         self.folder = folder
-        self.columns = (*METRICS, *diagnostics)
-        self.rows = [r for r in self._read("metrics.csv") if int(r["round"]) <= keep_rounds]
-        clients = [r for r in self._read("clients.csv") if int(r["round"]) <= keep_rounds]
-        self._write("metrics.csv", self.columns, self.rows)
-        self._write("clients.csv", CLIENTS, clients)
+        self.columns = (*METRICS, *trainer.diagnostics())
+        self.rows: list[dict[str, str]] = []
+        self._samples, self._budgets = trainer.setting.samples, trainer.setting.budgets  # [K]
+        self._spent = trainer.ledger.claimed()  # [K] epsilon after the last row
+        metrics, clients = folder / "metrics.csv", folder / "clients.csv"
+        if before is None:
+            self._metrics = Growing(metrics, _line(self.columns))
+            self._clients = Growing(clients, _line(CLIENTS))
+            return
+        self._clients = Growing.going_on(clients, before["clients"]["bytes"], before["clients"]["sha256"])
+        text = before["metrics"].encode()
+        self.rows = list(csv.DictReader(before["metrics"].splitlines()))
+        if not metrics.exists() or not metrics.read_bytes().startswith(text):
+            errors.print(
+                f"warning: {metrics} was changed and is made again from the checkpoint", soft_wrap=True
+            )
+        self._metrics = Growing(metrics, text)
 
-    def _read(self, name: str) -> list[dict[str, str]]:
-        path = self.folder / name
-        if not path.exists():
-            return []
-        whole = path.read_text().rpartition("\n")[0]  # a kill may leave half a line at the end
-        return list(csv.DictReader(whole.splitlines()))
+    def state(self) -> dict[str, Any]:
+        """For the checkpoint; what it speaks of is on the disk first."""
+        self._metrics.sync()
+        self._clients.sync()
+        lines = (self.columns, *(r.values() for r in self.rows))
+        return {
+            "metrics": b"".join(map(_line, lines)).decode(),
+            "clients": {"bytes": self._clients.length, "sha256": self._clients.digest},
+        }
 
-    def _write(self, name: str, columns: tuple[str, ...], rows: list[dict[str, str]]) -> None:
-        lines = [",".join(columns), *(",".join(r[c] for c in columns) for r in rows)]
-        write_atomically(self.folder / name, ("\n".join(lines) + "\n").encode())
+    def close(self) -> None:
+        self._metrics.close()
+        self._clients.close()
 
-    def _append(self, name: str, lines: list[list[str]]) -> None:
-        with open(self.folder / name, "a") as file:
-            file.write("".join(",".join(cells) + "\n" for cells in lines))
-
-    def add(self, result: RoundResult, trainer: Trainer) -> dict[str, float | None]:
+    def add(self, result: RoundResult) -> dict[str, float | None]:
         """Write one round; rounds count from 1. Returns the row as it stands in the file."""
         view, losses = result.evaluation, result.train_loss
         trained = losses[~np.isnan(losses)]  # infinite ones stay: the mean shall show divergence
@@ -108,25 +152,31 @@ class Recorder:
         )
         row = dict(zip(self.columns, map(_text, values), strict=True))
         self.rows.append(row)
-        self._append("metrics.csv", [list(row.values())])
-        joined = np.isin(np.arange(trainer.setting.clients), result.clients)
-        own_accuracy = view.accuracy_of_clients if view else np.full(len(joined), np.nan)
-        own_loss = view.loss_of_clients if view else np.full(len(joined), np.nan)
-        columns = zip(
-            joined.astype(int), trainer.setting.samples, losses, own_accuracy, own_loss, result.epsilon,
-            trainer.setting.budgets, strict=True,
-        )  # fmt: skip
-        self._append(
-            "clients.csv",
-            [[str(result.number + 1), str(k), *map(_text, cells)] for k, cells in enumerate(columns)],
-        )
+        self._metrics.add(_line(row.values()))
+        self._clients.add(self._of_clients(result).encode())
         return {name: _value(text) for name, text in row.items()}
 
-    def sync(self) -> None:
-        """Make sure the rows are on the disk before a checkpoint says they are."""
-        for name in ("metrics.csv", "clients.csv"):
-            with open(self.folder / name, "rb") as file:
-                os.fsync(file.fileno())
+    def _of_clients(self, result: RoundResult) -> str:
+        """The rows of those with something new: who took part, was evaluated or has spent more."""
+        joined = np.zeros(len(self._spent), dtype=bool)
+        joined[result.clients] = True
+        view = result.evaluation
+        new = np.flatnonzero(joined | (result.epsilon != self._spent) | (view is not None))
+        self._spent = result.epsilon
+        blank = np.full(len(joined), np.nan)
+        cells = zip(
+            new.tolist(),
+            joined[new].astype(int).tolist(),
+            self._samples[new].tolist(),
+            _texts(result.train_loss[new]),
+            _texts((view.accuracy_of_clients if view else blank)[new]),
+            _texts((view.loss_of_clients if view else blank)[new]),
+            _texts(result.epsilon[new]),
+            _texts(self._budgets[new]),
+            strict=True,
+        )
+        start = f"{result.number + 1},"
+        return "".join(start + f"{k},{p},{n},{t},{a},{v},{e},{b}\n" for k, p, n, t, a, v, e, b in cells)
 
     def column(self, name: str) -> list[float]:
         """A metric over the rounds where it was measured."""

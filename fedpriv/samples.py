@@ -17,7 +17,7 @@ from torch.func import functional_call
 from fedpriv.build import Run
 from fedpriv.errors import UserError
 from fedpriv.figures.grid import grid
-from fedpriv.files import write_atomically
+from fedpriv.files import atomically, write_atomically
 from fedpriv.trainer import Trainer
 
 CLIENTS = 10
@@ -103,4 +103,5 @@ class KeptSamples:
             title="A training sample of each client, as its own transform hands it to the model",
             shared=True,
         )
-        figure.savefig(folder / SAMPLES[1], metadata={"Software": None})
+        with atomically(folder / SAMPLES[1]) as file:
+            figure.savefig(file, format="png", metadata={"Software": None})

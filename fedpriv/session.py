@@ -1,6 +1,5 @@
 """One run from config to results: build, continue if there is something to continue, train, record."""
 
-import csv
 import json
 import os
 import secrets
@@ -16,21 +15,31 @@ from omegaconf import DictConfig, OmegaConf
 from fedpriv import __version__, checkpoint, identity, pictures
 from fedpriv.build import Run, build, make, source
 from fedpriv.errors import Interrupted, UserError
-from fedpriv.files import alone, write_atomically
+from fedpriv.files import alone, make_folder, read_json, remove, write_atomically
 from fedpriv.identity import Identity
 from fedpriv.partitions import picture
 from fedpriv.randomness.source import KEY_BYTES
-from fedpriv.recorder import Recorder, git_revision, reached
+from fedpriv.recorder import Recorder, git_revision, reached, read_rounds
 from fedpriv.samples import SAMPLES, KeptSamples
 from fedpriv.screen import Watch, console, errors, preparing, result_table
 from fedpriv.trainer import Trainer
 
 IDENTITY, KEY = "identity.txt", "noise.key"
+# What a run leaves in its folder, in the order in which it may be forgotten: first what says that there is
+# something to show or to go on with, last whose it is. A kill on the way leaves a folder that is still known.
+_FORGET = (
+    ("summary.json",),
+    (checkpoint.NAME, checkpoint.PREVIOUS),
+    ("metrics.csv", "clients.csv", "privacy.json", "config.yaml", "status.json", *SAMPLES),
+    ("curves.png", "budgets.png", "partition.png", "partition.csv"),
+    (KEY,),
+    (IDENTITY,),
+)
 
 
 def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
     """Run, continue or just show the run that `folder` holds; returns the summary."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with alone(folder):
         finished = _claim(folder, cfg)
         if finished:
@@ -39,7 +48,7 @@ def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
             console.print(f"already done; resume=false runs it again ({title})")
             if remark := _other_code(finished):
                 errors.print(f"warning: {remark}", soft_wrap=True)
-            result_table(finished, json.loads((folder / "privacy.json").read_text()), folder)
+            result_table(finished, read_json(folder / "privacy.json"), folder)
             return finished
         with preparing():
             run = build(cfg, secret=lambda: _secret(folder))
@@ -49,19 +58,25 @@ def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
         own = Identity(identity.of_config(cfg), run.data.fingerprint, identity.of_files(*source(cfg)))
         if (marker := folder / IDENTITY).exists():
             _same_data(Identity.read(marker.read_text()), own, folder)
-        _continue(folder, run, samples, own)
+        before = _continue(folder, run, samples, own)
+        recorder = Recorder(folder, run.trainer, before)
         write_atomically(marker, str(own).encode())
-        return _train(cfg, run, samples, folder, title, own)
+        return _train(cfg, run, samples, recorder, folder, title, own)
 
 
 def _train(
-    cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title: str, own: Identity
+    cfg: DictConfig,
+    run: Run,
+    samples: KeptSamples,
+    recorder: Recorder,
+    folder: Path,
+    title: str,
+    own: Identity,
 ) -> dict[str, Any]:
     trainer = run.trainer
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True))
+    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True).encode())
     picture.save(run.split, run.data.y_train.numpy(), run.data.y_test.numpy(), run.data.classes, folder)
     pictures.budgets(trainer, folder)
-    recorder = Recorder(folder, trainer.next_round, trainer.diagnostics())
     logger = make(cfg, "logger")
     logger.start(name=folder.name, config=_plain(cfg), folder=folder)
 
@@ -73,15 +88,15 @@ def _train(
         return privacy
 
     def save() -> None:
-        recorder.sync()
-        state = {**trainer.state(), "samples": samples.state(), "identity": str(own)}
-        checkpoint.save(folder, state)
+        recorded = recorder.state()  # on the disk before a checkpoint says so
+        more = {"identity": str(own), "recorded": recorded}
+        checkpoint.save(folder, {**trainer.state(), "samples": samples.state(), **more})
         recorder.json("privacy.json", report())
 
     samples.keep(trainer)
     with _stop_request() as wanted, Watch(cfg.rounds, trainer.next_round) as watch:
         while trainer.next_round < cfg.rounds and not trainer.exhausted:
-            row = recorder.add(trainer.round(), trainer)
+            row = recorder.add(trainer.round())
             samples.keep(trainer)
             watch.show(row)
             logger.log(row)
@@ -93,6 +108,7 @@ def _train(
             if every and done % every == 0 and done < cfg.rounds:
                 save()
     save()
+    recorder.close()
 
     for remark in _remarks(trainer, cfg):
         errors.print(f"warning: {remark}", soft_wrap=True)
@@ -122,8 +138,7 @@ def _with_target(summary: dict[str, Any], target: float | None, folder: Path) ->
     """A finished run asked for another target: read from its rounds instead of running it again."""
     if target is None or summary.get("target") == target:
         return summary
-    with open(folder / "metrics.csv", newline="") as file:
-        summary |= reached(csv.DictReader(file), target)
+    summary |= reached(read_rounds(folder / "metrics.csv", summary["rounds"]), target)
     write_atomically(folder / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
 
@@ -155,19 +170,27 @@ def _claim(folder: Path, cfg: DictConfig) -> dict[str, Any] | None:
     """Make sure the folder is for this run; the summary if it is finished already."""
     marker, summary = folder / IDENTITY, folder / "summary.json"
     if not cfg.resume:
-        for name in (IDENTITY, KEY, "summary.json", "metrics.csv", "clients.csv", *SAMPLES):
-            (folder / name).unlink(missing_ok=True)
-        checkpoint.remove(folder)
-    elif marker.exists():
-        before = Identity.read(marker.read_text())
-        if before.config != identity.of_config(cfg):
-            raise UserError(
-                f"hydra.run.dir={folder} holds a run with another config, another kind of device or other "
-                "code of your own; choose another folder, or resume=false to replace it"
-            )
-        if summary.exists():
-            _unchanged(cfg, before, folder)
-    return json.loads(summary.read_text()) if summary.exists() else None
+        for names in _FORGET:
+            remove(folder, names)
+        return None
+    before = Identity.read(marker.read_text()) if marker.exists() else None
+    if before and before.config != identity.of_config(cfg):
+        raise _another(folder)
+    if not summary.exists():
+        return None
+    finished = read_json(summary)
+    if finished.get("identity") != identity.of_config(cfg):
+        raise _another(folder)
+    if before:
+        _unchanged(cfg, before, folder)
+    return finished
+
+
+def _another(folder: Path) -> UserError:
+    return UserError(
+        f"hydra.run.dir={folder} holds a run with another config, kind of device or code of your "
+        "own; choose another folder, or resume=false to replace it"
+    )
 
 
 def _unchanged(cfg: DictConfig, before: Identity, folder: Path) -> None:
@@ -225,16 +248,21 @@ def _secret(folder: Path) -> bytes:
     return key
 
 
-def _continue(folder: Path, run: Run, samples: KeptSamples, own: Identity) -> None:
+def _continue(folder: Path, run: Run, samples: KeptSamples, own: Identity) -> dict[str, Any] | None:
+    """Take over the last sound checkpoint, if it is this run's; what the recorder had written by then."""
     state, problems = checkpoint.load(folder)
     for problem in problems:
         errors.print(f"warning: {problem}", soft_wrap=True)
     if state is None:
-        return
-    _same_data(Identity.read(state["identity"]), own, folder)
+        return None
+    made = Identity.read(str(state.get("identity", "")))
+    if made.config != own.config:
+        raise _another(folder)
+    _same_data(made, own, folder)
     run.trainer.load(state)
     samples.load(state.get("samples", {}))
     console.print(f"continuing after round {run.trainer.next_round}")
+    return state["recorded"]
 
 
 @contextmanager

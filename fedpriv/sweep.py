@@ -1,41 +1,70 @@
-"""Cells of a sweep: each notes how it ended in its own folder; the end of the sweep lists them all."""
+"""A sweep knows its own cells: each notes how it ended in the sweep's folder; at the end all are listed."""
 
+import atexit
 import json
+import os
+import secrets
+import shutil
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from rich.table import Table
 
-from fedpriv.files import write_atomically
+from fedpriv.explain import explain
+from fedpriv.files import make_folder, read_json, write_atomically
 from fedpriv.screen import _accuracy, console, number
 
 STATUS = "status.json"
+PARENT = "FEDPRIV_PARENT"  # process whose end ends the workers it started on this machine
 failures = 0  # failed cells of the last sweep in this process; the command's exit code
 
 
-def note(folder: Path, overrides: str, error: str | None, summary: dict[str, Any] | None) -> None:
+def note(path: Path, overrides: str, error: str | None, summary: dict[str, Any] | None) -> None:
     """How one cell ended; no two cells share a file."""
     content = {"overrides": overrides, "error": error, "summary": summary}
-    write_atomically(folder / STATUS, json.dumps(content).encode())
+    write_atomically(path, json.dumps(content).encode())
+
+
+def reason(error: BaseException) -> str:
+    return explain(error) or f"{type(error).__name__}: {error}"
 
 
 class SweepReport(Callback):
-    """Hydra tells when a sweep begins and ends, whichever launcher ran its cells."""
+    """Hydra tells when a sweep or a cell begins and ends, and sends this object to where cells run."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        self.began = time.time()
+        global failures
+        failures = 1  # until the cells are counted
+        if "joblib" in str(config.hydra.launcher.get("_target_")):
+            os.environ[PARENT] = str(os.getpid())
+        self.folder = Path(config.hydra.sweep.dir).absolute() / f".sweep-{secrets.token_hex(4)}"
+        make_folder(self.folder)
+        atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        if hasattr(self, "folder"):  # of a sweep
+            note(self._file(config), cell_name(config), "not finished", None)
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
+        if not hasattr(self, "folder"):
+            return
+        result: Any = job_return._return_value  # the property would raise what a failed job raised
+        if job_return.status == JobStatus.FAILED:
+            result = reason(result)
+        error, summary = (result, None) if isinstance(result, str) else (None, result)
+        note(self._file(config), cell_name(config), error, summary)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         global failures
-        files = Path(config.hydra.sweep.dir).glob(f"*/{STATUS}")
-        recent = sorted(
-            (f for f in files if f.stat().st_mtime >= self.began - 1), key=lambda f: f.stat().st_mtime
-        )
-        cells = [json.loads(f.read_text()) for f in recent]
+        files = sorted(self.folder.glob("*.json"), key=lambda file: int(file.stem))
+        cells = [read_json(file) for file in files]
         failures = sum(1 for c in cells if c["error"])
+        shutil.rmtree(self.folder)
         table = Table(
             title=f"sweep: {len(cells) - failures} of {len(cells)} cells done", title_justify="left"
         )
@@ -53,3 +82,27 @@ class SweepReport(Callback):
         for cell in cells:
             if cell["error"]:
                 console.print(f"failed: {cell['overrides']}: {cell['error']}", soft_wrap=True)
+
+    def _file(self, config: DictConfig) -> Path:
+        return self.folder / f"{config.hydra.job.num}.json"
+
+
+def cell_name(config: DictConfig) -> str:
+    return config.hydra.job.override_dirname.replace(",", " ") or "defaults"
+
+
+# -- workers do not outlive who started them
+
+
+def end_with_parent() -> None:
+    """In a worker process on this machine: end when the command that started it is gone, however it went."""
+    parent = int(os.environ.get(PARENT, 0))
+    if parent in (0, os.getpid()) or any(t.name == PARENT for t in threading.enumerate()):
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)  # as a kill would; the run's checkpoint is what continues
+
+    threading.Thread(target=watch, name=PARENT, daemon=True).start()

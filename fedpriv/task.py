@@ -11,7 +11,6 @@ from omegaconf import DictConfig
 from fedpriv import sweep
 from fedpriv.config import register
 from fedpriv.errors import Interrupted
-from fedpriv.explain import explain
 from fedpriv.screen import console
 
 register()
@@ -20,8 +19,9 @@ register()
 failure: BaseException | None = None  # of a single run: Hydra would wrap it in lines of its own
 
 
-def run(cfg: DictConfig) -> dict[str, Any] | None:
-    """Run one experiment. In a sweep a failure is noted for the report instead of stopping the others."""
+def run(cfg: DictConfig) -> dict[str, Any] | str | None:
+    """Run one experiment; its summary. In a sweep a failure is a line for the report instead of stopping the
+    others."""
     global failure
     from fedpriv.session import execute  # loads torch and Opacus: not for --help or a typo
 
@@ -31,12 +31,13 @@ def run(cfg: DictConfig) -> dict[str, Any] | None:
         context.runtime.choices.get(g, "custom") for g in ("dataset", "model", "dp_variant", "aggregator")
     )
     title = f"{', '.join(chosen)}: {cfg.clients} clients, epsilon {cfg.epsilon:g}"
-    cell = context.job.override_dirname.replace(",", " ") or "defaults"
     sweeping = context.mode == RunMode.MULTIRUN
     if sweeping:
+        sweep.end_with_parent()
+        cell = context.job.override_dirname.replace(",", " ") or "defaults"
         console.rule(f"cell {context.job.num}: {cell}", align="left")
     try:
-        summary = execute(cfg, folder, title)
+        return execute(cfg, folder, title)
     except (Interrupted, KeyboardInterrupt) as stop:
         if sweeping:  # ends the whole sweep, which an ordinary exception would not
             raise KeyboardInterrupt(*stop.args) from stop
@@ -46,13 +47,9 @@ def run(cfg: DictConfig) -> dict[str, Any] | None:
         if not sweeping:
             failure = error
             return None
-        line = explain(error) or f"{type(error).__name__}: {error}"
+        line = sweep.reason(error)
         console.print(f"failed: {line}", soft_wrap=True)
-        sweep.note(folder, cell, line, None)
-        return None
-    if sweeping:
-        sweep.note(folder, cell, None, summary)
-    return summary
+        return line
 
 
 # Not as a decorator: a launcher finds `run` by its name elsewhere, and need not send all it refers to.

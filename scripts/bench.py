@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 import torch
 import torch.nn.functional as F
+from fedpriv.engine.noise import NoiseShape, NoiseSource
 from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from torch import nn
@@ -23,7 +24,6 @@ from fedpriv.datasets.base import Data
 from fedpriv.engine import batches
 from fedpriv.engine.fast import FastEngine, cores
 from fedpriv.engine.layout import Layout
-from fedpriv.engine.noise import NoiseShape, NoiseSource
 from fedpriv.engine.work import Private, Samples, Work
 from fedpriv.models import cnn, linear, mlp
 from fedpriv.models.parts import Network

@@ -323,6 +323,7 @@ def test_ctrl_c_ends_a_whole_sweep(tmp_path):
         (["run", "model=lstm"], ["model=lstm", "dataset=imdb"]),
         (["run", "dataset=features"], ["dataset.path"]),
         (["run", "x=[1"], ["x=[1"]),
+        (["run", "threads=100000"], ["threads=100000", "at most 1024"]),
         (["run", "model.sizes=[0]"], ["model", "sizes=[0]"]),
         (["run", "hydra.run.dir=/proc/nowhere"], ["/proc/nowhere", "hydra.run.dir"]),
         (["run", "rounds=1000000", "local_steps=10000"], ["lower rounds"]),

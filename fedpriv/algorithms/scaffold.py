@@ -34,6 +34,8 @@ from fedpriv.mechanisms.base import Mechanism
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
 
+_BLOCK = 64  # clients looked at together
+
 
 class Scaffold(FedAvg):
     def __init__(
@@ -71,21 +73,32 @@ class Scaffold(FedAvg):
         self._gradients = gradients() if self.option == "I" else None
 
     def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, Rows], Tensor] | None:
-        term = self._control - store["control"][round_.clients]  # [C, D]
-        if not bool(term.any()):
+        control, own = self._control, store["control"]
+        who = torch.as_tensor(round_.clients, device=own.device)
+
+        def term(clients: Tensor) -> Tensor:
+            """c - c_k, made for the clients at hand: for all at once it would be the store a second time."""
+            gathered = own[clients]  # [c, D]
+            return torch.sub(control, gathered, out=gathered)
+
+        if not any(bool(term(some).any()) for some in who.split(_BLOCK)):
             return None  # FedAvg, to the last bit
-        return lambda weights, rows: term[rows].to(weights.dtype)
+        return lambda weights, rows: term(who[rows]).to(weights.dtype)
 
     def message(self, local: Tensor, round_: Round, store: ClientStore) -> Tensor:
         """[C, 2 D]: how far each model and each control variate moved."""
-        moved = super().message(local, round_, store)
+        own, width = store["control"], local.shape[1]
+        who = torch.as_tensor(round_.clients, device=own.device)
+        both = local.new_empty(len(local), 2 * width)
+        moved, change = both.split(width, 1)  # written in place: each is as large as the store
+        torch.sub(local, round_.start, out=moved)
         if self._gradients is not None:
-            change = self._gradients - store["control"][round_.clients]
+            change.copy_(self._gradients).sub_(own[who])
         else:
             scale = torch.as_tensor(self._weights[round_.clients] * round_.lr).to(moved)
-            change = -self._control - moved / scale[:, None]
-        store["control"][round_.clients] += change.to(store["control"].dtype)
-        return torch.cat([moved, change.to(moved.dtype)], 1)
+            torch.div(moved, scale[:, None], out=change).neg_().sub_(self._control)
+        own.index_add_(0, who, change.to(own.dtype))
+        return both
 
     def step(self, theta: Tensor, update: Tensor, round_: Round) -> Tensor:
         moved, change = update.split(len(theta))

@@ -1,6 +1,5 @@
 """`fedpriv figure`: read finished runs, draw one kind of figure, write it and the numbers in it."""
 
-import csv
 import glob
 import inspect
 import re
@@ -10,6 +9,7 @@ from pathlib import Path
 from fedpriv.errors import UserError
 from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss, noise, results, samples, target
 from fedpriv.figures.style import Drawn
+from fedpriv.files import atomically, write_table
 from fedpriv.screen import console, errors
 
 HELP = """\
@@ -70,11 +70,9 @@ def main(arguments: list[str]) -> int:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         stamp = "Software" if out.suffix == ".png" else "CreationDate"
-        drawn.figure.savefig(out, metadata={stamp: None})  # the same runs give the same bytes
-        with open(out.with_suffix(".csv"), "w", newline="") as file:
-            writer = csv.DictWriter(file, drawn.rows[0].keys(), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(drawn.rows)
+        with atomically(out) as file:  # the same runs give the same bytes
+            drawn.figure.savefig(file, format=out.suffix[1:], metadata={stamp: None})
+        write_table(out.with_suffix(".csv"), [drawn.rows[0], *(row.values() for row in drawn.rows)])
     except OSError as problem:
         raise UserError(f"out={out}: cannot be written ({problem.strerror}); choose another") from problem
     if unfinished:

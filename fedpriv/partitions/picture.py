@@ -1,7 +1,7 @@
 """What a partition looks like (after FedPD, figure 4): label counts per client, as a table and a heat map."""
 
-import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -11,6 +11,7 @@ from matplotlib.colors import ListedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fedpriv.files import atomically, write_table
 from fedpriv.partitions.base import Split, label_counts
 
 SHOWN = 200
@@ -24,15 +25,15 @@ def save(split: Split, y_train: np.ndarray, y_test: np.ndarray, classes: int, fo
     test = label_counts(split.test, np.asarray(y_test), classes)
     _write_table(train, test, folder / "partition.csv")
     # Without the version stamp the same partition gives the same bytes.
-    draw(train).savefig(folder / "partition.png", metadata={"Software": None})
+    with atomically(folder / "partition.png") as file:
+        draw(train).savefig(file, format="png", metadata={"Software": None})
 
 
 def _write_table(train: np.ndarray, test: np.ndarray, path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["client", "side", "samples", *(f"class_{c}" for c in range(train.shape[1]))])
-        for side, counts in (("train", train), ("test", test)):
-            writer.writerows([k, side, row.sum(), *row] for k, row in enumerate(counts))
+    rows: list[list[Any]] = [["client", "side", "samples", *(f"class_{c}" for c in range(train.shape[1]))]]
+    for side, counts in (("train", train), ("test", test)):
+        rows += ([k, side, row.sum(), *row] for k, row in enumerate(counts))
+    write_table(path, rows)
 
 
 def draw(counts: np.ndarray) -> Figure:

@@ -1,12 +1,13 @@
 """From charges to epsilon: Renyi (default) and PRV with Opacus's maths, PLD with dp-accounting's."""
 
 import warnings
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from dp_accounting import SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
-from opacus.accountants import PRVAccountant
+from opacus.accountants import PRVAccountant, RDPAccountant
+from opacus.accountants.analysis.prv import Domain
 from opacus.accountants.analysis.rdp import get_privacy_spent
 
 from fedpriv.errors import UserError
@@ -14,6 +15,7 @@ from fedpriv.privacy.events import ORDERS, Charge, Direct, SampledGaussian
 from fedpriv.privacy.shuffling import Reports
 
 Name = Literal["rdp", "prv", "pld"]
+_ALPHAS = list(RDPAccountant.DEFAULT_ALPHAS)  # with which ORDERS begins
 _LITTLE = 0.02  # times the sensitivity: below, PRV's grid would take all memory
 _STEP, _FINEST = 1e-4, 1e-5  # of PLD's grid of losses: as a part of epsilon, and at least
 
@@ -69,7 +71,7 @@ class PRV(Accountant):
     name = "prv"
 
     def _compose(self, charge: Charge, count: int, delta: float, once: Charge) -> float:
-        accountant = PRVAccountant()
+        accountant = _PRVAccountant()
         for event, times in [*((e, count) for e in charge), *((e, 1) for e in once)]:
             if not isinstance(event, SampledGaussian):
                 raise UserError(
@@ -87,6 +89,26 @@ class PRV(Accountant):
         with np.errstate(divide="ignore"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Optimal order is the")  # of its starting guess
             return float(accountant.get_epsilon(delta=delta))
+
+
+class _PRVAccountant(PRVAccountant):
+    """Opacus's, which sizes its grid by the Renyi curve of a step: most of its time, and the same for any
+    count. Here it is remembered (events.py)."""
+
+    def _get_domain(
+        self, prvs: list[Any], num_self_compositions: list[int], eps_error: float, delta_error: float
+    ) -> Domain:
+        counts, total = num_self_compositions, sum(num_self_compositions)
+        steps = (SampledGaussian(prv.sample_rate, prv.noise_multiplier) for prv in prvs)
+        curves = [step.rdp()[: len(_ALPHAS)] for step in steps]
+
+        def bound(rdp: np.ndarray, delta: float) -> float:
+            return float(get_privacy_spent(orders=_ALPHAS, rdp=rdp, delta=delta)[0])
+
+        sizes = [bound(np.dot(counts, curves), delta_error / 4)]
+        sizes += [bound(curve, delta_error / (8 * total)) for curve in curves]
+        half = max(*sizes, eps_error) + 3
+        return Domain.create_aligned(-half, half, eps_error / np.sqrt(total * np.log(12 / delta_error) / 2))
 
 
 class PLD(Accountant):

@@ -1,6 +1,5 @@
 """`fedpriv distilled`: which view of the data can be classified, and what an attacker gets back of it."""
 
-import csv
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from fedpriv.build import build, make
 from fedpriv.datasets.data import Data
 from fedpriv.errors import UserError
 from fedpriv.figures.grid import grid
+from fedpriv.files import atomically, write_table
 from fedpriv.randomness.source import seed_for
 from fedpriv.screen import console, preparing
 from fedpriv.stages.fedpd import views
@@ -74,10 +74,7 @@ def distilled(cfg: DictConfig, own: dict[str, Any]) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in (("views.csv", table), ("inversion.csv", rows)):
-            with open(folder / name, "w", newline="") as file:
-                writer = csv.DictWriter(file, content[0].keys(), lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(content)
+            write_table(folder / name, [content[0], *(row.values() for row in content)])
         figure = grid(
             list(pictures.values()),
             rows=list(pictures),
@@ -85,7 +82,8 @@ def distilled(cfg: DictConfig, own: dict[str, Any]) -> int:
             title="White-box inversion of shared features: what an attacker who knows the distiller rebuilds",
             shared=False,
         )
-        figure.savefig(folder / "inversion.png", metadata={"Software": None})
+        with atomically(folder / "inversion.png") as file:
+            figure.savefig(file, format="png", metadata={"Software": None})
     except OSError as problem:
         raise UserError(f"out={folder}: cannot be written ({problem.strerror}); choose another") from problem
     for row in table:

@@ -6,7 +6,6 @@ from its run's own key, only this run.
 
 import hashlib
 import io
-import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpriv.engine.work import Samples
+from fedpriv.files import atomically
 from fedpriv.stages.fedpd.guard import Open
 from fedpriv.stages.fedpd.vae import Distiller
 
@@ -61,11 +61,9 @@ def save(key: str, state: dict[str, Any]) -> None:
     path, buffer = _path(key), io.BytesIO()
     torch.save(state, buffer)
     content = buffer.getvalue()
-    part = path.with_suffix(f".{os.getpid()}.part")  # two runs may distil the same at once
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(hashlib.sha256(content).digest() + content)
-        part.replace(path)
+        with atomically(path, many=True) as file:  # two runs may distil the same at once
+            file.write(hashlib.sha256(content).digest() + content)
     except OSError as error:
-        part.unlink(missing_ok=True)
         warnings.warn(f"the distillation is not kept, the next run distils again ({error})", stacklevel=2)
