@@ -9,6 +9,7 @@ import torch
 from fedpriv.datasets.base import Data, Dataset, Part, reading
 from fedpriv.datasets.download import TIMEOUT_SECONDS, one_line
 from fedpriv.errors import UserError
+from fedpriv.limits import Count
 
 PER_CLASS = (211_840, 283_301, 35_754, 2_747, 9_493, 17_367, 20_510)
 
@@ -19,7 +20,9 @@ class Covtype(Dataset):
     name = "covtype"
     about = "forest cover types, 54 features, 7 classes"
 
-    def __init__(self, *, train_size: int = 500_000, test_size: int = 30_000, download: bool = True) -> None:
+    def __init__(
+        self, *, train_size: Count = 500_000, test_size: Count = 30_000, download: bool = True
+    ) -> None:
         super().__init__(download=download)
         self.counts = (train_size, test_size)
 
