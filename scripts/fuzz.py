@@ -158,9 +158,7 @@ def attempt(overrides: list[str], train: bool, folder: Path) -> tuple[str, str]:
         line = explain(error) if isinstance(error, Exception) else None
         if line is None:
             return "tracebacks", "".join(traceback.format_exception(error))[-1500:]
-        return ("nonsense" if _says_nothing(line) else "refused"), line if isinstance(
-            error, UserError
-        ) else line
+        return ("nonsense" if _says_nothing(line) else "refused"), line
 
 
 def _says_nothing(line: str) -> bool:
