@@ -322,7 +322,7 @@ def target_of(group: str, node: Any) -> Callable[..., Any]:
 
 
 def _reason(problem: BaseException) -> str:
-    return cut(next(iter(str(problem).splitlines()), "") or type(problem).__name__, 200)
+    return cut(str(problem) or type(problem).__name__, 200)
 
 
 def _check_group(group: str, node: Any) -> None:
@@ -355,6 +355,13 @@ def _check_group(group: str, node: Any) -> None:
         variable = parameter.kind is parameter.VAR_POSITIONAL
         if parameter.default is parameter.empty and key not in given and not variable:
             raise UserError(f"{group}.{key} is missing: {name} needs it")
+
+
+def allowed(group: str, node: dict[str, Any]) -> dict[str, str]:
+    """What every value of an option may be, in words."""
+    target = target_of(group, node)
+    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
+    return {key: _describe(hints.get(key, Any)) for key in node if key != "_target_"}
 
 
 def misfit(value: Any, hint: Any) -> str | None:
@@ -413,7 +420,8 @@ def _describe(hint: Any) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         own = next((a for a in arguments if isinstance(a, Within)), None)
-        return _describe(arguments[0]) + (f", {own.words()}" if own else "")
+        plain = "a whole number" if arguments[0] is int else "a number"
+        return f"{plain}, {own.words()}" if own else _describe(arguments[0])
     if origin is typing.Literal:
         return "one of " + ", ".join(map(str, arguments))
     if origin in (typing.Union, types.UnionType):
@@ -421,8 +429,8 @@ def _describe(hint: Any) -> str:
     if origin in (list, tuple):
         return "a list, each " + _describe(arguments[0] if arguments else Any)
     names = {
-        int: "a whole number",
-        float: "a number",
+        int: f"a whole number, {WHOLE.words()}",
+        float: f"a number, {ANY.words()}",
         bool: "true or false",
         str: "a text",
         type(None): "null",

@@ -39,8 +39,12 @@ _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory",
 def explain(error: BaseException) -> str | None:
     """What is wrong and what is allowed; None where the error is not the user's."""
     for each in _causes(error):
-        if isinstance(each, UserError):  # also one that OmegaConf met while it resolved a value
+        if isinstance(each, UserError):
             return str(each)
+    if found := re.match(r"UserError raised while resolving interpolation: (.*)", str(error)):
+        return found.group(1)
+    if "integer string conversion" in str(error):
+        return f"a number has thousands of digits {_HINT}"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, option = error.missing_cfg_file.partition("/")
         if error.options:
@@ -102,7 +106,7 @@ def _from_text(error: BaseException) -> str:
         key = getattr(cause, "full_key", None) or (named or "").partition("=")[0]
         value = re.search(r"Value '(.*?)'(?: of type| is not| could)", str(cause), re.DOTALL)
         kind = re.search(r"(?:converted to|not a valid) (\w+)", str(cause))
-        other = "a list in brackets" if "is not a ListConfig" in str(cause) else "of another type"
+        other = "a list in brackets" if "is not a ListConfig" in str(cause) else "a single value"
         wanted = _KINDS.get(kind.group(1), kind.group(1)) if kind else other
         given = value.group(1) if value else (named or "").partition("=")[2]
         return f"{key}={cut(given)}: must be {wanted}" if key else f"{_first_line(cause)} {_HINT}"

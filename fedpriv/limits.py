@@ -55,9 +55,7 @@ class Within:
 
 
 def _shown(value: float) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:g}"
+    return f"{int(value):,}" if value == int(value) and abs(value) < 2**63 else f"{value:g}"
 
 
 ANY = Within(least=-LARGEST, most=LARGEST)

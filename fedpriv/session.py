@@ -10,19 +10,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from fedpriv import checkpoint, pictures
 from fedpriv.build import Run, build, make
 from fedpriv.config import config_hash
 from fedpriv.errors import Interrupted, UserError
-from fedpriv.files import alone, write_atomically
+from fedpriv.files import alone, json_text, write_atomically
 from fedpriv.partitions import picture
 from fedpriv.recorder import Recorder, reached
 from fedpriv.samples import SAMPLES, KeptSamples
 from fedpriv.screen import Watch, console, errors, preparing, result_table
 from fedpriv.trainer import Trainer
 
+LOSSES = ("train_loss_mean", "loss_local", "loss_global", "emd_mean")
 IDENTITY, KEY = "identity.txt", "noise.key"
 
 
@@ -76,7 +78,7 @@ def _train(cfg: DictConfig, run: Run, samples: KeptSamples, folder: Path, title:
                 save()
     save()
 
-    for remark in _remarks(trainer, cfg):
+    for remark in _remarks(trainer, cfg, recorder):
         errors.print(f"warning: {remark}", soft_wrap=True)
         run.warnings.append(remark)
     privacy = trainer.ledger.report(noise_seeded=trainer.seeded)
@@ -104,11 +106,11 @@ def _with_target(summary: dict[str, Any], target: float | None, folder: Path) ->
         return summary
     with open(folder / "metrics.csv", newline="") as file:
         summary |= reached(csv.DictReader(file), target)
-    write_atomically(folder / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+    write_atomically(folder / "summary.json", json_text(summary).encode())
     return summary
 
 
-def _remarks(trainer: Trainer, cfg: DictConfig) -> list[str]:
+def _remarks(trainer: Trainer, cfg: DictConfig, recorder: Recorder) -> list[str]:
     """What a finished run should not keep to itself."""
     found = []
     if trainer.next_round < cfg.rounds:
@@ -122,6 +124,8 @@ def _remarks(trainer: Trainer, cfg: DictConfig) -> list[str]:
         )
     if not bool(trainer.theta.isfinite().all()):
         found.append("the model diverged to values that are not numbers; lower lr")
+    elif diverged := [c for c in LOSSES if not np.isfinite(recorder.column(c)).all()]:
+        found.append(f"{diverged[0]} diverged to infinity (metrics.csv); lower lr")
     return found
 
 

@@ -9,7 +9,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from rich.table import Table
 
-from fedpriv.files import write_atomically
+from fedpriv.files import json_text, write_atomically
 from fedpriv.screen import _accuracy, console, number
 
 STATUS = "status.json"
@@ -19,7 +19,7 @@ failures = 0  # failed cells of the last sweep in this process; the command's ex
 def note(folder: Path, overrides: str, error: str | None, summary: dict[str, Any] | None) -> None:
     """How one cell ended; no two cells share a file."""
     content = {"overrides": overrides, "error": error, "summary": summary}
-    write_atomically(folder / STATUS, json.dumps(content).encode())
+    write_atomically(folder / STATUS, json_text(content, None).encode())
 
 
 class SweepReport(Callback):

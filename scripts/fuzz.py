@@ -32,37 +32,40 @@ from typing import Any
 SLOW = 20  # seconds
 STUCK = 60  # seconds without a word, then the worker is ended
 MEMORY = 12 * 2**30  # bytes of address space a worker may ask for
-SAMPLE = 0.25  # of the accepted ones are trained
+SAMPLE = 0.5  # of the accepted ones are trained
 COUNTS = ("tried", "accepted", "refused", "tracebacks", "nonsense", "slow")
 
 NUMBERS = (
-    "0", "-1", "1", "2", "3", "7", "0.5", "-0.5", "1e-300", "1e-45", "1e-9", "1e9", "1e20", "1e38", "1e39",
-    "1e300", "-1e300", "nan", "inf", "-inf", "1e-3", "0.999999999", "1.0000001", "1e6", "1e12", "1e-4", "1e-30",
+    "0", "-1", "1", "2", "3", "7", "0.5", "-0.5", "1e-300", "1e-45", "1e-9", "1e9", "1e20", "1e38",
+    "1e39", "1e300", "-1e300", "nan", "inf", "-inf", "1e-3", "0.999999999", "1.0000001", "1e6", "1e12",
+    "1e-4", "1e-30", "0.01", "0.1", "0.9", "5", "100",
 )  # fmt: skip
 WHOLE = (
-    "0", "-1", "1", "2", "3", "7", "10", "1000", "65536", "100000", "1000000", "2147483647", "2147483648",
-    "9223372036854775807", "9223372036854775808", "1" + "0" * 30, "1" + "0" * 320, "-2147483649", "1" + "0" * 5000,
+    "0", "-1", "1", "2", "3", "5", "7", "10", "30", "100", "1000", "65536", "100000", "1000000",
+    "2147483647", "2147483648", "9223372036854775807", "9223372036854775808", "1" + "0" * 30,
+    "1" + "0" * 320, "-2147483649", "1" + "0" * 5000,
 )  # fmt: skip
 TEXTS = (
     "null", "true", "false", "abc", "''", "' '", "'[/x]'", "'[bold]'", "'[/'", "'a]b['", "'\\n'", "é",
-    "'日本'", "'../..'", "/dev/null", "/proc/self/mem", "/", "a" * 300, "b" * 5000, "'%s%n'", "'{0}'", "'a b'",
-    "'None'", "'a\\tb'", "-", "'--help'", "'$(x)'", "1_000", "0x10", "1e", "'1'", "yes",
+    "'日本'", "'../..'", "/dev/null", "/proc/self/mem", "/", "a" * 300, "b" * 5000, "'%s%n'", "'{0}'",
+    "'a b'", "'None'", "'a\\tb'", "-", "'--help'", "'$(x)'", "1_000", "0x10", "1e", "'1'", "yes",
 )  # fmt: skip
 SHAPES = (
-    "[]", "[[]]", "[1]", "[a]", "[null]", "[1,[2]]", "{}", "{a:1}", "{a:{b:[1]}}", "[nan]", "[1e300]", "[0]",
-    "[-1]", "[2147483648]", "[1e9]", "[0.5,0.5]", "[1,2,3,4]", "[true]", "[{}]", "[100000000]", "[1,1]", "[65536]",
-    "[" + ",".join("1" * 200) + "]", "{_target_:builtins.print}", "{_target_:os.getcwd}", "{_target_:no.such.Thing}",
-    "{_target_:[]}", "{_target_:1}", "{_target_:fedpriv}", "{_target_:fedpriv.config}",
-    "{_target_:fedpriv.trainer.Trainer}",
+    "[]", "[[]]", "[1]", "[a]", "[null]", "[1,[2]]", "{}", "{a:1}", "{a:{b:[1]}}", "[nan]", "[1e300]",
+    "[0]", "[-1]", "[2147483648]", "[1e9]", "[0.5,0.5]", "[1,2,3,4]", "[true]", "[{}]", "[100000000]",
+    "[1,1]", "[65536]", "[" + ",".join("1" * 200) + "]", "{_target_:builtins.print}",
+    "{_target_:os.getcwd}", "{_target_:no.such.Thing}", "{_target_:[]}", "{_target_:1}",
+    "{_target_:fedpriv}", "{_target_:fedpriv.config}", "{_target_:fedpriv.trainer.Trainer}",
 )  # fmt: skip
 INTERPOLATIONS = (
-    "${settings_help:}", "${run_name:}", "${clients}", "${lr}", "${nowhere}", "${model}", "${oc.env:HOME}",
-    "${oc.env:NOT_SET_ANYWHERE}", "${hydra:help.template}", "${hydra.help.header}", "${seed", "${}",
-    "${oc.select:x}", "${settings_help:1}", "x${settings_help:}x", "${oc.decode:'['}", "${oc.create:{a:1}}",
-    "${budget}", "${.}",
+    "${settings_help:}", "${run_name:}", "${clients}", "${lr}", "${nowhere}", "${model}",
+    "${oc.env:HOME}", "${oc.env:NOT_SET_ANYWHERE}", "${hydra:help.template}", "${hydra.help.header}",
+    "${seed", "${}", "${oc.select:x}", "${settings_help:1}", "x${settings_help:}x", "${oc.decode:'['}",
+    "${oc.create:{a:1}}", "${budget}", "${.}",
 )  # fmt: skip
 SMALL = {
-    "model.sizes": "[8]", "clients": "4", "rounds": "2", "batch_size": "64", "threads": "1", "data_dir": "data",
+    "model.sizes": "[8]", "clients": "4", "rounds": "2", "batch_size": "64", "threads": "1",
+    "data_dir": "data",
     "stage.rounds": "1", "stage.latent": "4", "stage.cache": "false", "dataset.download": "false",
     "logger.mode": "disabled",
 }  # fmt: skip
@@ -82,14 +85,14 @@ def configuration(number: int) -> list[str]:
         chosen[group] = chance.choice(list(contents(group)))
     values: dict[str, Any] = {key: default for key, default, _ in described()}
     for group, option in chosen.items():
-        values |= {f"{group}.{key}": value for key, value in contents(group)[option].items()}
+        values |= {f"{group}.{k}": v for k, v in contents(group)[option].items() if k != "_target_"}
     small = {key: value for key, value in SMALL.items() if key in values}
     given = [f"{group}={option}" for group, option in chosen.items() if option != USUAL[group]]
-    for _ in range(chance.choice((1, 1, 1, 2, 2, 3))):
-        rare = (*GROUPS, "hydra.run.dir", "x")
+    for _ in range(chance.choice((1, 1, 1, 1, 2, 3))):
+        rare = (*GROUPS, *(f"{group}._target_" for group in GROUPS), "hydra.run.dir", "x")
         key = chance.choice(list(values)) if chance.random() < 0.95 else chance.choice(rare)
         small.pop(key, None)
-        sign = chance.choice(("",) * 12 + ("+", "++", "~"))
+        sign = chance.choice(("",) * 30 + ("+", "++", "~"))
         value = chance.choice(_pool(values.get(key), chance))
         given.append(f"~{key}" if sign == "~" else f"{sign}{key}={value}")
     return [*(f"{key}={value}" for key, value in small.items()), *given]
@@ -104,7 +107,7 @@ USUAL = {
 
 def _pool(usual: Any, chance: random.Random) -> Sequence[str]:
     """Mostly what looks like the usual value, for another type is refused at once."""
-    if chance.random() < 0.25:
+    if chance.random() < 0.2:
         return chance.choice((NUMBERS, WHOLE, TEXTS, SHAPES, INTERPOLATIONS))
     text = str(usual)
     if text.startswith("["):
@@ -242,6 +245,8 @@ def worker(first: int, last: int) -> None:
     """One line of JSON before and after every configuration."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     warnings.simplefilter("ignore")
+    import fedpriv.session  # noqa: F401  what every configuration needs is not any one's time
+
     out = os.fdopen(os.dup(1), "w")
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
@@ -254,6 +259,8 @@ def worker(first: int, last: int) -> None:
             train = random.Random(-1 - number).random() < SAMPLE
             began = time.perf_counter()
             kind, why = attempt(overrides, train, Path(scratch) / f"run-{number}")
+            if kind == "slow":  # the machine may have been busy with something else
+                kind, why = attempt(overrides, train, Path(scratch) / f"again-{number}")
             seconds = time.perf_counter() - began
             told = {"number": number, "kind": kind, "why": why, "overrides": overrides, "seconds": seconds}
             print(json.dumps({**told, "trained": train}), file=out, flush=True)

@@ -132,7 +132,7 @@ def _problem(arrays: dict[str, np.ndarray]) -> str:
             return f"x_{part} has no columns"
         if x.dtype.kind not in "fiub":
             return f"x_{part} holds {x.dtype}, not real numbers"
-        if not np.isfinite(x).all() or np.abs(x).max() > LARGEST:
+        if not np.isfinite(x).all() or float(np.abs(x).max()) > LARGEST:
             return f"x_{part} holds infinity, what is no number, or numbers beyond {LARGEST:g}"
         if y.dtype.kind not in "fiub":
             return f"y_{part} holds {y.dtype}, not whole numbers"

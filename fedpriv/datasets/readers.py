@@ -120,7 +120,7 @@ def read_joblib(path: Path) -> np.ndarray:
 
 
 def _header(content: bytes) -> tuple[list[Any], int]:
-    """The constants of the pickle before the numbers, and where those begin: it builds a dtype, then the rest."""
+    """The constants of the pickle before the numbers, and where those begin: behind the second BUILD."""
     stream, said, built = io.BytesIO(content), [], 0
     for operation, argument, _ in pickletools.genops(stream):
         if operation.name not in ("PROTO", "FRAME", "MEMOIZE", "BINGET", "BINPUT") and argument is not None:

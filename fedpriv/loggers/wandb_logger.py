@@ -54,8 +54,8 @@ class _Stuck(Exception):
 
 
 class WandbLogger(Logger):
-    """Config, rounds, summary and tables as one W&B run; a failure switches it off for this run, a server that
-    does not answer takes it offline."""
+    """Config, rounds, summary and tables as one W&B run; a failure switches it off for this run, a server
+    that does not answer takes it offline."""
 
     limit = 120.0  # seconds any one call may take; above W&B's own limits, which end more gently
 

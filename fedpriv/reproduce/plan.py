@@ -91,7 +91,8 @@ def collect(jobs: Sequence[Job], runs: Path, folder: Path) -> list[Job]:
             continue
         line = known.get(job.hash)
         if line is None and job.hash in finished:
-            line = rows.of_summary(rows.summary_of(finished[job.hash]), job.overrides)
+            summary = rows.sound_summary(finished[job.hash])
+            line = rows.of_summary(summary, job.overrides) if summary else None
         if line is None:
             left.append(job)
             continue
