@@ -335,8 +335,8 @@ def _check_group(group: str, node: Any) -> None:
         )
     except Exception as problem:  # a builtin says nothing of itself, an annotation may name what is not there
         raise UserError(
-            f"{group}._target_={cut(node['_target_'])}: what it can be given is unknown ({_reason(problem)}); "
-            "name a class or a function with annotated options"
+            f"{group}._target_={cut(node['_target_'])}: what it can be given is unknown ("
+            f"{_reason(problem)}); name a class or a function with annotated options"
         ) from problem
     options = {
         n: p

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 import warnings
 import zipfile
+import zlib
 from email.message import Message
 from pathlib import Path
 from typing import Any, get_args

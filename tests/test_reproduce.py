@@ -463,7 +463,7 @@ def test_a_damaged_row_is_named_and_the_others_count(tmp_path, capfd, change, le
 
 def test_a_foreign_file_among_the_results_is_left_out(tmp_path, capfd):
     rows._told.cache_clear()
-    own, _ = damaged(tmp_path, lambda lines: "\n".join(lines).encode())
+    damaged(tmp_path, lambda lines: "\n".join(lines).encode())
     (tmp_path / "other.csv").write_bytes(b"\x80\x81")
     (tmp_path / "notes.csv").write_text("a,b\n1,2\n")
     assert set(rows.known(tmp_path)) == {"00000000", "00000001"}

@@ -60,18 +60,18 @@ def flat(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(folder: Path) -> Result:
-    config = _file(folder / "config.yaml", lambda path: OmegaConf.to_container(OmegaConf.load(path)))
-    summary = _file(folder / "summary.json", lambda path: json.loads(path.read_text()))
-    rounds = _file(folder / "metrics.csv", _rounds)
-    return Result(folder, _file(folder / "config.yaml", lambda _: flat(config)), summary, rounds)
+    values = _file(folder / "config.yaml", lambda path: flat(dict(_yaml(path))))
+    summary = _file(folder / "summary.json", lambda path: dict(json.loads(path.read_text()).items()))
+    return Result(folder, values, summary, _file(folder / "metrics.csv", _rounds))
+
+
+def _yaml(path: Path) -> Any:
+    return OmegaConf.to_container(OmegaConf.load(path))
 
 
 def _file(path: Path, reader: Callable[[Path], Any]) -> Any:
     try:
-        content = reader(path)
-        if not content or not isinstance(content, dict | list):
-            raise ValueError("there is nothing in it")
-        return content
+        return reader(path)
     except Exception as problem:  # whatever a damaged file makes its reader raise
         reason = cut(f"{type(problem).__name__}: {problem}", 200)
         raise UserError(f"{path}: cannot be read as a file of a run ({reason}); mend it") from problem
@@ -80,6 +80,8 @@ def _file(path: Path, reader: Callable[[Path], Any]) -> Any:
 def _rounds(path: Path) -> list[dict[str, str]]:
     with open(path, newline="") as file:
         rounds = list(csv.DictReader(file))
+    if not rounds:
+        raise ValueError("there is no round in it")
     for row in rounds:  # `column` relies on it
         int(row["round"])
         for name, value in row.items():

@@ -97,6 +97,8 @@ def _reason(why: object) -> str:
 
 
 def _row(line: dict[str, str], recipe: Recipe) -> Row:
+    if None in line or None in line.values():
+        raise ValueError("it has not one value a column")
     return Row(
         hash=line["hash"],
         seed=int(line["seed"]),
