@@ -24,6 +24,7 @@ from fedpriv.engine.layout import Layout
 from fedpriv.engine.loop import LoopEngine
 from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError
+from fedpriv.limits import cut
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.models.parts import Network, mixes_samples, normalises_batches
 from fedpriv.partitions.base import Split
@@ -35,6 +36,21 @@ from fedpriv.setting import Round, Setting
 from fedpriv.stages.none import Origin
 from fedpriv.store import ClientStore
 from fedpriv.trainer import LocalSGD, Trainer
+
+# What the parts of a group are called by: a _target_ that gives something else is refused.
+METHODS = {
+    "dataset": ("load",),
+    "model": ("forward", "named_parameters"),
+    "partition": ("split",),
+    "transform": ("forward", "named_parameters"),
+    "algorithm": ("setup", "message", "step"),
+    "dp_variant": ("setup", "client", "server"),
+    "aggregator": ("setup", "accepts", "__call__"),
+    "budget": ("__call__",),
+    "upload": ("setup", "encode", "decode"),
+    "stage": ("announce", "prepare", "mix"),
+    "logger": ("start", "log", "finish"),
+}
 
 
 class Run:
@@ -66,14 +82,21 @@ def make(cfg: DictConfig, group: str, **facts: Any) -> Any:
     wanted = set(inspect.signature(target).parameters) & set(INJECTED.get(group, ()))
     assert isinstance(node, dict)
     options = {str(k): v for k, v in node.items() if k != "_target_"}
+    name = getattr(target, "__name__", str(node["_target_"]))
     try:
-        return target(**{k: v for k, v in facts.items() if k in wanted}, **options)
+        made = target(**{k: v for k, v in facts.items() if k in wanted}, **options)
     except UserError:
         raise
     except Exception as problem:  # such as a layer of width zero: whatever the part raises
-        given = ", ".join(f"{k}={v}" for k, v in options.items())
-        reason = f"{type(problem).__name__}: {problem}".splitlines()[0]
-        raise UserError(f"{group}: {target.__name__} cannot be made with {given} ({reason})") from problem
+        given = ", ".join(f"{k}={cut(v)}" for k, v in options.items())
+        reason = cut(f"{type(problem).__name__}: {problem}".splitlines()[0], 200)
+        raise UserError(f"{group}: {name} cannot be made with {given} ({reason})") from problem
+    if lacking := [m for m in METHODS[group] if not callable(getattr(made, m, None))]:
+        raise UserError(
+            f"{group}._target_={cut(node['_target_'])}: gives {type(made).__name__}, which has no "
+            f"{lacking[0]}; name a part for {group}"
+        )
+    return made
 
 
 def source(cfg: DictConfig) -> tuple[Any, Path]:
@@ -176,6 +199,11 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         min_clients=cfg.min_clients,
         stage=make(cfg, "stage"),
     )
+    if trainer.exhausted:
+        raise UserError(
+            f"no round can be trained: {int(trainer.ledger.eligible().sum())} of {cfg.clients} clients can "
+            f"afford one and min_clients={cfg.min_clients}; raise epsilon or lower min_clients"
+        )
     origin = Origin(data, lambda: make(cfg, "model", **facts), partition_seed)
     remarks = trainer.stage.announce(trainer, origin)
     run = Run(trainer, origin, split, network.transform, _warnings(trainer) + remarks)

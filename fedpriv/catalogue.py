@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from rich.table import Table
 
-from fedpriv.config import GROUPS
+from fedpriv.config import GROUPS, allowed
 from fedpriv.errors import UserError
 from fedpriv.screen import console
 
@@ -68,3 +68,13 @@ def show(groups: list[str]) -> None:
         for name, text in options(group).items():
             table.add_row(name, text)
         console.print(table)
+        if group in groups:
+            for name in options(group):
+                _show_values(group, name)
+
+
+def _show_values(group: str, name: str) -> None:
+    """What every value of an option may be."""
+    content = contents(group)[name]
+    for key, words in allowed(group, content).items():
+        console.print(f"{name}.{key}={content.get(key)}: {words}", soft_wrap=True)

@@ -47,6 +47,7 @@ COMMANDS = (
     "features",
     "distilled",
 )
+_NAME = r"(['\"]?)(?!null$)[A-Za-z_][\w\-./]*\1"  # of a group's option
 SHORT = {"dp": "dp_variant", "agg": "aggregator"}
 
 
@@ -57,10 +58,27 @@ def expand(argument: str) -> str:
     )
 
 
+def prepared(arguments: Sequence[str]) -> list[str]:
+    """The arguments as Hydra shall see them; what it would stumble over is refused in one line."""
+    return [_one_option(expand(argument)) for argument in arguments]
+
+
+def _one_option(argument: str) -> str:
+    """A group is given the name of an option, or several to sweep over; Hydra has no answer to model=[1]."""
+    from fedpriv.config import GROUPS
+    from fedpriv.limits import cut
+
+    key, equals, value = argument.partition("=")
+    group = key.lstrip("+").partition("@")[0]
+    if equals and group in GROUPS:
+        names = all(re.fullmatch(_NAME, part.strip()) for part in value.split(","))
+        if not names and not re.fullmatch(r"\w+\(.*\)", value.strip()):
+            raise UserError(f"{cut(argument)}: name an option of {group}; `fedpriv list {group}` shows them")
+    return argument
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # so that `aggregator._target_=mine.Trimmed` finds ./mine.py
     try:
         code = _dispatch(arguments)
     except KeyboardInterrupt as stop:
@@ -118,7 +136,7 @@ def _run(rest: list[str]) -> int:
     from fedpriv import sweep, task
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors reach us, instead of Hydra printing and exiting
-    sys.argv = [sys.argv[0], *map(expand, rest)]
+    sys.argv = [sys.argv[0], *prepared(rest)]
     task.hydra_main()
     if task.failure is not None:
         raise task.failure
@@ -187,7 +205,7 @@ def _compose(rest: list[str]):
 
     register()
     with initialize_config_module("fedpriv.conf", version_base="1.3"):
-        return compose("config", overrides=[expand(a) for a in rest])
+        return compose("config", overrides=prepared(rest))
 
 
 def _privacy(rest: list[str]) -> int:

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import io
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -107,3 +108,16 @@ def alone(folder: Path) -> Iterator[None]:
                 f"{folder} is being written by another run of the same command; wait for it"
             ) from None
         yield
+
+
+def json_text(content: Any, indent: int | None = 2) -> str:
+    """JSON that every reader reads: it has no infinity and no NaN, which become null."""
+    return json.dumps(_finite(content), indent=indent, allow_nan=False) + "\n"
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content

@@ -1,7 +1,6 @@
 """The run's folder: metrics.csv, clients.csv, summary.json, privacy.json, config.yaml and the pictures."""
 
 import csv
-import json
 import platform
 import resource
 import subprocess
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedpriv.errors import UserError
-from fedpriv.files import write_atomically
+from fedpriv.files import json_text, write_atomically
 from fedpriv.growing import Growing
 from fedpriv.screen import errors
 from fedpriv.trainer import RoundResult, Trainer
@@ -207,7 +206,7 @@ class Recorder:
         return result
 
     def json(self, name: str, content: dict[str, Any]) -> None:
-        write_atomically(self.folder / name, (json.dumps(content, indent=2) + "\n").encode())
+        write_atomically(self.folder / name, json_text(content).encode())
 
 
 def _peak_memory() -> float:

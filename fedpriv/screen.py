@@ -10,9 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+# Without markup: a user's value may hold square brackets.
+console = Console(highlight=False, markup=False)
+errors = Console(stderr=True, highlight=False, markup=False)
 _QUIET = 5.0  # seconds between plain lines
 
 
@@ -96,7 +98,7 @@ class Notes:
         left = (now - self._began) / max(1, done) * (self.total - done)
         text = f"{self.what} {done}/{self.total}  {state}  about {left:.0f} s left"
         if _spinner:
-            _spinner[-1].update(text)
+            _spinner[-1].update(Text(text))
         elif now - self._last >= _QUIET:
             console.print(text, soft_wrap=True)
             self._last = now

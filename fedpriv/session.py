@@ -1,6 +1,5 @@
 """One run from config to results: build, continue if there is something to continue, train, record."""
 
-import json
 import os
 import secrets
 import signal
@@ -10,12 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from fedpriv import __version__, checkpoint, identity, pictures
 from fedpriv.build import Run, build, make, source
 from fedpriv.errors import Interrupted, UserError
-from fedpriv.files import alone, make_folder, read_json, remove, write_atomically
+from fedpriv.files import alone, json_text, make_folder, read_json, remove, write_atomically
 from fedpriv.identity import Identity
 from fedpriv.partitions import picture
 from fedpriv.randomness.source import KEY_BYTES
@@ -24,6 +24,7 @@ from fedpriv.samples import SAMPLES, KeptSamples
 from fedpriv.screen import Watch, console, errors, preparing, result_table
 from fedpriv.trainer import Trainer
 
+LOSSES = ("train_loss_mean", "loss_local", "loss_global", "emd_mean")
 IDENTITY, KEY = "identity.txt", "noise.key"
 # What a run leaves in its folder, in the order in which it may be forgotten: first what says that there is
 # something to show or to go on with, last whose it is. A kill on the way leaves a folder that is still known.
@@ -110,7 +111,7 @@ def _train(
     save()
     recorder.close()
 
-    for remark in _remarks(trainer, cfg):
+    for remark in _remarks(trainer, cfg, recorder):
         errors.print(f"warning: {remark}", soft_wrap=True)
         run.warnings.append(remark)
     summary = recorder.summary(
@@ -139,11 +140,11 @@ def _with_target(summary: dict[str, Any], target: float | None, folder: Path) ->
     if target is None or summary.get("target") == target:
         return summary
     summary |= reached(read_rounds(folder / "metrics.csv", summary["rounds"]), target)
-    write_atomically(folder / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+    write_atomically(folder / "summary.json", json_text(summary).encode())
     return summary
 
 
-def _remarks(trainer: Trainer, cfg: DictConfig) -> list[str]:
+def _remarks(trainer: Trainer, cfg: DictConfig, recorder: Recorder) -> list[str]:
     """What a finished run should not keep to itself."""
     found = []
     if trainer.next_round < cfg.rounds:
@@ -157,6 +158,8 @@ def _remarks(trainer: Trainer, cfg: DictConfig) -> list[str]:
         )
     if not bool(trainer.theta.isfinite().all()):
         found.append("the model diverged to values that are not numbers; lower lr")
+    elif diverged := [c for c in LOSSES if not np.isfinite(recorder.column(c)).all()]:
+        found.append(f"{diverged[0]} diverged to infinity (metrics.csv); lower lr")
     return found
 
 

@@ -1,7 +1,6 @@
 """A sweep knows its own cells: each notes how it ended in the sweep's folder; at the end all are listed."""
 
 import atexit
-import json
 import os
 import secrets
 import shutil
@@ -16,7 +15,7 @@ from omegaconf import DictConfig
 from rich.table import Table
 
 from fedpriv.explain import explain
-from fedpriv.files import make_folder, read_json, write_atomically
+from fedpriv.files import json_text, make_folder, read_json, write_atomically
 from fedpriv.screen import _accuracy, console, number
 
 STATUS = "status.json"
@@ -27,7 +26,7 @@ failures = 0  # failed cells of the last sweep in this process; the command's ex
 def note(path: Path, overrides: str, error: str | None, summary: dict[str, Any] | None) -> None:
     """How one cell ended; no two cells share a file."""
     content = {"overrides": overrides, "error": error, "summary": summary}
-    write_atomically(path, json.dumps(content).encode())
+    write_atomically(path, json_text(content, None).encode())
 
 
 def reason(error: BaseException) -> str:

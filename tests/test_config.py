@@ -64,7 +64,7 @@ def test_short_names(given, meant):
     [
         (["clients=0"], ["clients=0", "at least 1"]),
         (["sample_rate=1.5"], ["sample_rate=1.5", "at most 1"]),
-        (["epsilon=-1"], ["epsilon=-1", "greater than 0"]),
+        (["epsilon=-1"], ["epsilon=-1", "at least 0.0001"]),
         (["delta=1"], ["delta=1", "less than 1"]),
         (["epsilon=nan"], ["epsilon=nan", "finite"]),
         (["clip_norm=inf"], ["clip_norm=inf", "finite"]),

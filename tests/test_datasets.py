@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 import warnings
 import zipfile
+import zlib
 from email.message import Message
 from pathlib import Path
 from typing import Any, get_args
@@ -32,6 +33,7 @@ from fedpriv.datasets.features import Features
 from fedpriv.datasets.imdb import IMDB
 from fedpriv.datasets.mnist_sets import EMNIST, MNIST
 from fedpriv.datasets.purchase100 import Purchase100
+from fedpriv.datasets.readers import read_joblib
 from fedpriv.datasets.vision_sets import CIFAR10, CIFAR100, SVHN
 from fedpriv.errors import UserError
 
@@ -219,6 +221,103 @@ def test_chmnist(tmp_path: Path, packed: bool) -> None:
     assert torch.equal(data.x_train[:, 0, 2, 2], (10 * data.y_train).to(torch.uint8))  # red tells the class
     assert torch.all(data.x_train[:, 2] == 200)
     assert small(CHMNIST(size=3), tmp_path).shape == (3, 3, 3)
+
+
+class Hostile:
+    """A pickle that runs a command when it is loaded."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.parametrize("compress", [0, 3])
+def test_covtype_runs_nothing_that_lies_in_its_files(tmp_path: Path, compress: int) -> None:
+    folder, mark = tmp_path / "scikit_learn_data" / "covertype", tmp_path / "ran"
+    folder.mkdir(parents=True)
+    joblib.dump(Hostile(mark), folder / "samples_py3", compress=compress)
+    joblib.dump(np.ones(9, dtype=np.int32), folder / "targets_py3", compress=compress)
+    one_line(lambda: Covtype().load(tmp_path), "samples_py3")
+    assert not mark.exists()
+    joblib.load(folder / "samples_py3")
+    assert mark.exists()  # so it would have been seen
+
+
+@pytest.mark.parametrize("compress", [0, 9])
+@pytest.mark.parametrize(
+    "array",
+    [
+        RANDOM.normal(size=(7, 3)),
+        np.asfortranarray(RANDOM.normal(size=(7, 3))).astype(np.float32),
+        np.arange(9, dtype=np.int32),
+        np.arange(4, dtype=">i8"),
+        np.arange(300, dtype=np.uint8).reshape(3, 100),
+        np.zeros((0, 54)),
+    ],
+    ids=str,
+)
+def test_an_array_of_joblib_is_read_as_joblib_reads_it(tmp_path: Path, array: Any, compress: int) -> None:
+    joblib.dump(array, tmp_path / "a", compress=compress)
+    found = read_joblib(tmp_path / "a")
+    assert found.dtype == array.dtype and np.array_equal(found, array)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x80", b"x\xda", b"\x80\x04.", zlib.compress(b"\x80\x04N."), b"abc"]
+)
+def test_what_is_no_array_of_joblib_is_one_line(tmp_path: Path, content: bytes) -> None:
+    folder = tmp_path / "scikit_learn_data" / "covertype"
+    folder.mkdir(parents=True)
+    for kind in ("samples", "targets"):
+        (folder / f"{kind}_py3").write_bytes(content)
+    one_line(lambda: Covtype().load(tmp_path), "samples_py3")
+
+
+def test_purchase100_remembers_what_was_fetched_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = RANDOM.integers(0, 2, (50, 600))
+    text = [
+        "\n".join(",".join(map(str, [i % 100 + 1, *r])) for i, r in enumerate(x)) for x in (rows, 1 - rows)
+    ]
+    monkeypatch.setattr(Purchase100, "counts", (40, 10))
+    (tmp_path / "dataset_purchase").write_text(text[0])
+    assert Purchase100().verify(tmp_path).startswith("ok")
+    Purchase100().fetch(tmp_path)
+    assert len((tmp_path / "dataset_purchase.sha256").read_text()) == 65
+    (tmp_path / "dataset_purchase").write_text(text[1])
+    assert "not the one remembered" in Purchase100().verify(tmp_path)
+    one_line(lambda: Purchase100().load(tmp_path), "dataset_purchase.sha256")
+
+
+@pytest.mark.parametrize("name", sorted(set(DATASETS) - {"features", "digits", "covtype"}))
+def test_addresses_are_encrypted_where_no_checksum_protects(name: str) -> None:
+    for part in DATASETS[name]().parts:
+        assert part.md5 is not None or all(url.startswith("https://") for url in part.urls)
+
+
+BAD: dict[str, tuple[Any, Any, str]] = {
+    "nan": (np.full((6, 3), np.nan), np.arange(6), "x_train"),
+    "infinite": (np.full((6, 3), np.inf), np.arange(6), "x_train"),
+    "huge": (np.full((6, 3), 1e300), np.arange(6), "1e+15"),
+    "complex": (np.ones((6, 3), dtype=complex), np.arange(6), "complex128"),
+    "texts": (np.full((6, 3), "a"), np.arange(6), "real numbers"),
+    "fractional label": (np.ones((6, 3)), np.arange(6) + 0.5, "whole numbers"),
+    "nan label": (np.ones((6, 3)), np.full(6, np.nan), "whole numbers"),
+    "text label": (np.ones((6, 3)), np.array(list("abcdef")), "whole numbers"),
+    "huge label": (np.ones((6, 3)), np.array([0, 1, 2, 3, 4, 10**9]), "1000000000"),
+    "negative label": (np.ones((6, 3)), np.arange(6) - 1, "negative"),
+    "no columns": (np.ones((6, 0)), np.arange(6), "no columns"),
+    "no rows": (np.ones((0, 3)), np.arange(0), "0 rows"),
+}
+
+
+@pytest.mark.parametrize(("x", "y", "word"), BAD.values(), ids=BAD)
+def test_features_that_are_none(tmp_path: Path, x: Any, y: Any, word: str) -> None:
+    np.savez(tmp_path / "f.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    one_line(lambda: Features(path="f.npz").load(tmp_path), "f.npz", word)
 
 
 @pytest.mark.parametrize("packed", [True, False])

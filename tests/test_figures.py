@@ -289,7 +289,7 @@ def test_unfinished_runs_are_left_out_and_said_so(fedpriv, put):
         (["emd-classes", "runs"], ["partition=iid has no classes_per_client"]),
         (["emd-epsilon", "runs"], ["all runs have dp=none"]),
         (["samples", "runs"], ["no run there has a samples.npz"]),
-        (["loss", "damaged"], ["damaged/one: cannot be read as a run"]),
+        (["loss", "damaged"], ["damaged/one/summary.json: cannot be read"]),
     ],
 )
 def test_mistakes(fedpriv, put, tmp_path, arguments, words):
@@ -301,6 +301,27 @@ def test_mistakes(fedpriv, put, tmp_path, arguments, words):
     assert done.code == 2 and done.err.count("\n") == 1 and done.err.startswith("error: "), done.err
     assert all(word in done.err for word in words), done.err
     assert (tmp_path / "runs" / "one" / "metrics.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("summary.json", b"{"),
+        ("summary.json", b"[]"),
+        ("summary.json", b"\xff\xfe"),
+        ("config.yaml", b"a: [1"),
+        ("config.yaml", b"dataset: 3\n"),
+        ("metrics.csv", b"round,accuracy_global\nx,0.5\n"),
+        ("metrics.csv", b"round,accuracy_global\n1,7\n"),
+        ("metrics.csv", b"\0"),
+    ],
+)
+def test_a_damaged_run_is_named_and_the_others_are_drawn(fedpriv, put, name, content):
+    put("epsilon=2", name="sound")
+    (put("epsilon=4", name="other") / name).write_bytes(content)
+    done = fedpriv("figure", "loss", "runs")
+    assert done.code == 0 and "from 1 runs" in done.out
+    assert done.err.count("\n") == 1 and f"runs/other/{name}" in done.err
 
 
 @pytest.mark.parametrize(("group", "name"), OPTIONS)

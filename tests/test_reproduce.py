@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from fedpriv.errors import UserError
 from fedpriv.figures.lines import Mean
 from fedpriv.reproduce import command, plan, recipe, rows
 from fedpriv.reproduce.compare import Answer, Comparison
@@ -424,3 +425,69 @@ def test_two_cells_that_are_one_run_both_have_it(tmp_path):
     assert plan.collect(jobs, tmp_path / "runs", tmp_path) == []
     assert len(rows.read(own, tmp_path)) == 4
     assert plan.collect(jobs, tmp_path / "runs", tmp_path) == [] and len(rows.read(own, tmp_path)) == 4
+
+
+# -- damaged results
+
+
+def damaged(tmp_path, change) -> tuple[Recipe, list[rows.Row]]:
+    """Two rows of a recipe, its file changed, and what is read then."""
+    own = recipe.load("privatefl/table1")
+    for seed in (0, 1):
+        line = rows.of_summary({"rounds": 3, "accuracy_local_best": 0.5}, [])
+        rows.add(own, next(iter(own.cells("full"))), seed, "full", f"0000000{seed}", line, tmp_path)
+    path = rows.path_of(own, tmp_path)
+    lines = path.read_text().splitlines()
+    path.write_bytes(change(lines))
+    return own, rows.read(own, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "left", "word"),
+    [
+        (lambda lines: "\n".join([*lines, lines[1]]).encode(), 2, "row 4"),
+        (lambda lines: "\n".join([*lines[:2], lines[2].replace("0.5", "7")]).encode(), 1, "row 3"),
+        (lambda lines: "\n".join([*lines[:2], lines[2].replace("0.5", "nan")]).encode(), 1, "row 3"),
+        (lambda lines: "\n".join([*lines[:2], lines[2][:12]]).encode(), 1, "row 3"),
+        (lambda lines: "\n".join([*lines[:2], "x" + lines[2].replace(",1,", ",one,")]).encode(), 1, "row 3"),
+        (lambda lines: b"\xff\xfe\x00\x01", 0, ".csv is left out"),
+    ],
+    ids=["doubled", "accuracy 7", "nan", "cut", "no seed", "binary"],
+)
+def test_a_damaged_row_is_named_and_the_others_count(tmp_path, capfd, change, left, word):
+    rows._told.cache_clear()
+    _, found = damaged(tmp_path, change)
+    err = capfd.readouterr().err
+    assert len(found) == left and err.count("\n") == 1 and word in err, err
+
+
+def test_a_foreign_file_among_the_results_is_left_out(tmp_path, capfd):
+    rows._told.cache_clear()
+    damaged(tmp_path, lambda lines: "\n".join(lines).encode())
+    (tmp_path / "other.csv").write_bytes(b"\x80\x81")
+    (tmp_path / "notes.csv").write_text("a,b\n1,2\n")
+    assert set(rows.known(tmp_path)) == {"00000000", "00000001"}
+    assert "other.csv is left out" in capfd.readouterr().err
+
+
+def test_a_file_that_cannot_be_read_is_not_written_over(tmp_path):
+    own, _ = damaged(tmp_path, lambda lines: b"\xff" + "\n".join(lines).encode())
+    before = rows.path_of(own, tmp_path).read_bytes()
+    with pytest.raises(UserError, match="mend or remove it"):
+        rows.add(own, next(iter(own.cells("full"))), 2, "full", "00000002", {}, tmp_path)
+    assert rows.path_of(own, tmp_path).read_bytes() == before
+
+
+def test_no_committed_row_is_left_out(capfd):
+    rows._told.cache_clear()
+    read = sum(len(rows.read(recipe.load(name))) for name in recipe.names())
+    lines = sum(len(p.read_text().splitlines()) - 1 for p in rows.FOLDER.glob("*.csv"))
+    assert read == lines and not capfd.readouterr().err
+
+
+def test_a_damaged_summary_is_named_and_its_run_is_left_to_do(tmp_path, capfd):
+    rows._told.cache_clear()
+    folder = tmp_path / "digits-00000000"
+    folder.mkdir()
+    (folder / "summary.json").write_text("{")
+    assert rows.sound_summary(folder) is None and str(folder) in capfd.readouterr().err

@@ -66,7 +66,9 @@ def environment() -> Iterator[None]:
     with mock.patch.dict(os.environ):
         for name in [name for name in os.environ if name.startswith("WANDB_")]:
             del os.environ[name]
+        wandb_logger._server.clear()
         yield
+        wandb_logger._server.clear()
 
 
 @pytest.fixture
@@ -258,10 +260,42 @@ def test_mode(
 ) -> None:
     init = mock.Mock(return_value=FakeRun())
     monkeypatch.setattr("wandb.init", init)
+    monkeypatch.setattr(wandb_logger, "_answers", lambda url: True)
     if variable:
         monkeypatch.setenv("WANDB_MODE", variable)
     use(WandbLogger(mode=asked), tmp_path)
     assert [call.kwargs["mode"] for call in init.call_args_list] == ([expected] if expected else [])
+
+
+def test_no_network_is_found_out_once_and_all_cells_go_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked, init = [], mock.Mock(return_value=FakeRun())
+    monkeypatch.setattr("wandb.init", init)
+    monkeypatch.setattr(wandb_logger, "_answers", lambda url: bool(asked.append(url)))
+    for _ in range(3):
+        use(WandbLogger(mode="online"), tmp_path)
+    assert asked == ["https://api.wandb.ai"]
+    assert [call.kwargs["mode"] for call in init.call_args_list] == ["offline"] * 3
+    assert "offline" in only_warning(caplog)
+
+
+def test_a_server_that_refuses_a_start_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init = mock.Mock(side_effect=[RuntimeError("timed out"), FakeRun()])
+    monkeypatch.setattr("wandb.init", init)
+    monkeypatch.setattr(wandb_logger, "_answers", lambda url: True)
+    for _ in range(2):
+        use(WandbLogger(mode="online"), tmp_path)
+    assert [call.kwargs["mode"] for call in init.call_args_list] == ["online", "offline"]
+
+
+def test_only_a_server_that_says_something_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    assert not wandb_logger._answers(f"http://127.0.0.1:{port}")
+    assert not wandb_logger._answers("no address")
 
 
 def test_values_and_a_capped_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

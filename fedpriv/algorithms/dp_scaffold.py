@@ -6,8 +6,9 @@ remove one sample, Poisson batches) instead of the paper's replace-one.
 """
 
 from fedpriv.algorithms.scaffold import Scaffold
+from fedpriv.limits import Momentum, Positive
 
 
 class DPScaffold(Scaffold):
-    def __init__(self, *, server_lr: float = 1.0, server_momentum: float = 0.0):
+    def __init__(self, *, server_lr: Positive = 1.0, server_momentum: Momentum = 0.0):
         super().__init__(option="II", server_lr=server_lr, server_momentum=server_momentum)

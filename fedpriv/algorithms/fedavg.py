@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.engine.work import Rows
+from fedpriv.limits import Momentum, Positive
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
@@ -20,7 +21,7 @@ class FedAvg:
     personal = False  # whether clients start from models of their own
     not_covered: tuple[str, ...] = ()  # what it takes as public that a DP variant does not protect
 
-    def __init__(self, *, server_lr: float = 1.0, server_momentum: float = 0.0):
+    def __init__(self, *, server_lr: Positive = 1.0, server_momentum: Momentum = 0.0):
         self.server_lr, self.server_momentum = server_lr, server_momentum
         self._velocity: Tensor | None = None
 

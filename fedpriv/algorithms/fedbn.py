@@ -10,6 +10,7 @@ from torch import nn
 
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.errors import UserError
+from fedpriv.limits import Momentum, Positive
 
 _LAYERS: dict[str, tuple[type[nn.Module], ...]] = {
     "batch": (nn.BatchNorm1d, nn.BatchNorm2d),
@@ -22,8 +23,8 @@ class FedBN(FedAvg):
         self,
         *,
         norm: Literal["batch", "group"] = "batch",
-        server_lr: float = 1.0,
-        server_momentum: float = 0.0,
+        server_lr: Positive = 1.0,
+        server_momentum: Momentum = 0.0,
     ):
         super().__init__(server_lr=server_lr, server_momentum=server_momentum)
         self.norm = norm

@@ -20,6 +20,7 @@ from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.algorithms.steps import accumulated
 from fedpriv.errors import UserError, positive
+from fedpriv.limits import Momentum, Positive
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
 
@@ -30,9 +31,9 @@ class FedNova(FedAvg):
     def __init__(
         self,
         *,
-        effective_steps: float | None = None,
-        server_lr: float = 1.0,
-        server_momentum: float = 0.0,
+        effective_steps: Positive | None = None,
+        server_lr: Positive = 1.0,
+        server_momentum: Momentum = 0.0,
     ):
         super().__init__(server_lr=server_lr, server_momentum=server_momentum)
         positive("algorithm", "must be positive, or null", effective_steps=effective_steps)

@@ -10,12 +10,13 @@ from torch import Tensor
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.engine.work import Rows
 from fedpriv.errors import UserError
+from fedpriv.limits import Momentum, NotNegative, Positive
 from fedpriv.setting import Round
 from fedpriv.store import ClientStore
 
 
 class FedProx(FedAvg):
-    def __init__(self, *, mu: float = 0.01, server_lr: float = 1.0, server_momentum: float = 0.0):
+    def __init__(self, *, mu: NotNegative = 0.01, server_lr: Positive = 1.0, server_momentum: Momentum = 0.0):
         super().__init__(server_lr=server_lr, server_momentum=server_momentum)
         if mu < 0:
             raise UserError(f"algorithm.mu={mu:g}: must not be negative")

@@ -9,6 +9,7 @@ binary model each. `restart` begins the schedule anew in every round, as fitting
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.engine.work import Rows
 from fedpriv.errors import positive
+from fedpriv.limits import Momentum, Positive, Within
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
 
@@ -24,10 +26,10 @@ class Optimal(FedAvg):
     def __init__(
         self,
         *,
-        alpha: float = 1e-4,
+        alpha: Annotated[float, Within(least=1e-9, most=1e6)] = 1e-4,
         restart: bool = True,
-        server_lr: float = 1.0,
-        server_momentum: float = 0.0,
+        server_lr: Positive = 1.0,
+        server_momentum: Momentum = 0.0,
     ):
         super().__init__(server_lr=server_lr, server_momentum=server_momentum)
         positive("algorithm", "must be positive, for the learning rate divides by it", alpha=alpha)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.errors import UserError
+from fedpriv.limits import Momentum, NotNegative, Positive
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
@@ -21,7 +22,9 @@ from fedpriv.store import ClientStore
 class PPSGD(FedAvg):
     personal = True
 
-    def __init__(self, *, mixing: float = 1.0, server_lr: float = 1.0, server_momentum: float = 0.0):
+    def __init__(
+        self, *, mixing: NotNegative = 1.0, server_lr: Positive = 1.0, server_momentum: Momentum = 0.0
+    ):
         super().__init__(server_lr=server_lr, server_momentum=server_momentum)
         if mixing < 0:
             raise UserError(f"algorithm.mixing={mixing:g}: must not be negative")

@@ -30,6 +30,7 @@ from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.algorithms.steps import accumulated
 from fedpriv.engine.work import Rows
 from fedpriv.errors import UserError
+from fedpriv.limits import Momentum, Positive
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
@@ -39,7 +40,7 @@ _BLOCK = 64  # clients looked at together
 
 class Scaffold(FedAvg):
     def __init__(
-        self, *, option: Literal["I", "II"] = "II", server_lr: float = 1.0, server_momentum: float = 0.0
+        self, *, option: Literal["I", "II"] = "II", server_lr: Positive = 1.0, server_momentum: Momentum = 0.0
     ):
         super().__init__(server_lr=server_lr, server_momentum=server_momentum)
         self.option = option

@@ -3,10 +3,11 @@
 import numpy as np
 
 from fedpriv.budgets.base import Budget, Use
+from fedpriv.limits import Epsilon
 
 
 class Constant(Budget):
-    def __init__(self, *, epsilon: float, use: Use = "own"):
+    def __init__(self, *, epsilon: Epsilon, use: Use = "own"):
         super().__init__(use=use)
         self.epsilon = epsilon
 

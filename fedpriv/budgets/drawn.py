@@ -3,12 +3,13 @@
 The paper's second parameter of a Gaussian is taken as its standard deviation; it does not say which it is.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from fedpriv.budgets.base import Budget, Use
 from fedpriv.errors import UserError, positive
+from fedpriv.limits import Epsilon, Fraction, NotNegative, Within
 
 
 class Drawn(Budget):
@@ -25,7 +26,7 @@ class Drawn(Budget):
 
 
 class Uniform(Drawn):
-    def __init__(self, *, low: float = 1.0, high: float = 10.0, floor: float = 0.01, use: Use = "own"):
+    def __init__(self, *, low: Epsilon = 1.0, high: Epsilon = 10.0, floor: Epsilon = 0.01, use: Use = "own"):
         super().__init__(floor=floor, use=use)
         if high < low:
             raise UserError(f"budget.high={high:g}: must not be below budget.low={low:g}")
@@ -38,7 +39,14 @@ class Uniform(Drawn):
 class Pareto(Drawn):
     """P(epsilon > x) = (scale / x)^shape for x above scale; the values are those of the authors' code."""
 
-    def __init__(self, *, shape: float = 1.0, scale: float = 0.5, floor: float = 0.01, use: Use = "own"):
+    def __init__(
+        self,
+        *,
+        shape: Annotated[float, Within(least=0.01, most=1e6)] = 1.0,
+        scale: Epsilon = 0.5,
+        floor: Epsilon = 0.01,
+        use: Use = "own",
+    ):
         super().__init__(floor=floor, use=use)
         positive("budget", shape=shape, scale=scale)
         self.shape, self.scale = shape, scale
@@ -55,11 +63,11 @@ class Mixture(Drawn):
     def __init__(
         self,
         *,
-        weights: list[float],
-        means: list[float],
-        deviations: list[float],
+        weights: list[Fraction],
+        means: list[Epsilon],
+        deviations: list[NotNegative],
         components: Literal["exact", "drawn"] = "exact",
-        floor: float = 0.01,
+        floor: Epsilon = 0.01,
         use: Use = "own",
     ):
         super().__init__(floor=floor, use=use)

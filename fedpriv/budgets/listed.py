@@ -4,10 +4,11 @@ import numpy as np
 
 from fedpriv.budgets.base import Budget, Use
 from fedpriv.errors import UserError
+from fedpriv.limits import Epsilon
 
 
 class Listed(Budget):
-    def __init__(self, *, epsilons: list[float], use: Use = "own"):
+    def __init__(self, *, epsilons: list[Epsilon], use: Use = "own"):
         super().__init__(use=use)
         self.epsilons = epsilons
 

@@ -4,6 +4,7 @@ import io
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ import torch
 from fedpriv.datasets.base import Data, Dataset, Part, reading
 from fedpriv.datasets.normalize import SCALINGS, Colour
 from fedpriv.errors import UserError
+from fedpriv.limits import Within
 
 STEM = "Kather_texture_2016_image_tiles_5000"
 FOLDERS = (
@@ -32,7 +34,13 @@ class CHMNIST(Dataset):
     about = "150x150 colour tiles of colorectal tissue, 8 classes"
     counts = (4500, 500)
 
-    def __init__(self, *, normalize: Colour = "imagenet", size: int = 150, download: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        normalize: Colour = "imagenet",
+        size: Annotated[int, Within(least=1, most=1024)] = 150,
+        download: bool = True,
+    ) -> None:
         super().__init__(download=download)
         self.normalize = normalize
         self.size = size

@@ -1,7 +1,7 @@
 """The 8x8 handwritten digits that come inside scikit-learn: 1,797 images, no files needed."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -9,6 +9,7 @@ import torch
 from fedpriv.datasets.base import Data, Dataset, Part
 from fedpriv.datasets.normalize import SCALINGS, Scaling
 from fedpriv.errors import UserError
+from fedpriv.limits import Within
 
 AS_STORED: Scaling = {"mean": (0.0,), "std": (1 / 16,)}  # grey levels from 0 to 16
 
@@ -20,7 +21,12 @@ class Digits(Dataset):
     about = "8x8 handwritten digits inside scikit-learn"
     samples = 1797
 
-    def __init__(self, *, normalize: Literal["half", "unit", "raw"] = "half", test_size: int = 360) -> None:
+    def __init__(
+        self,
+        *,
+        normalize: Literal["half", "unit", "raw"] = "half",
+        test_size: Annotated[int, Within(least=10, most=1787)] = 360,
+    ) -> None:
         super().__init__(download=False)
         if not 10 <= test_size <= self.samples - 10:
             raise UserError(

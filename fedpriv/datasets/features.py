@@ -9,6 +9,9 @@ from fedpriv.datasets.base import Data, Dataset, Part, reading
 from fedpriv.datasets.feature_norm import DN, collected
 from fedpriv.errors import UserError
 
+PARTS = ("train", "test")
+CLASSES = 100_000
+LARGEST = 1e15  # of a feature: what is squared on the way must fit into float32
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -109,23 +112,36 @@ class Features(Dataset):
                 raise UserError(
                     f"dataset {self.name}: {path} has no {', '.join(missing)}; it needs {', '.join(ARRAYS)}"
                 )
-            arrays = [content[name] for name in ARRAYS]
-        x_train, x_test = (torch.from_numpy(arrays[i].astype(np.float32)) for i in (0, 2))  # [N, d]
-        y_train, y_test = (torch.from_numpy(arrays[i].astype(np.int64)) for i in (1, 3))  # [N]
-        if problem := _problem(x_train, y_train, x_test, y_test):
+            arrays = {name: content[name] for name in ARRAYS}
+        if problem := _problem(arrays):
             raise UserError(f"dataset {self.name}: {path}: {problem}; write the file anew")
+        x_train, x_test = (torch.from_numpy(arrays[f"x_{p}"].astype(np.float32)) for p in PARTS)  # [N, d]
+        y_train, y_test = (torch.from_numpy(arrays[f"y_{p}"].astype(np.int64)) for p in PARTS)  # [N]
         classes = int(torch.cat([y_train, y_test]).max()) + 1
         return Data(self.name, x_train, y_train, x_test, y_test, classes=classes)
 
 
-def _problem(x_train: torch.Tensor, y_train: torch.Tensor, x_test: torch.Tensor, y_test: torch.Tensor) -> str:
-    for x, y, part in ((x_train, y_train, "train"), (x_test, y_test, "test")):
+def _problem(arrays: dict[str, np.ndarray]) -> str:
+    for part in PARTS:
+        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
         if x.ndim != 2 or y.ndim != 1:
             return f"x_{part} must have two axes and y_{part} one, not {x.ndim} and {y.ndim}"
         if len(x) != len(y) or len(y) == 0:
             return f"x_{part} has {len(x)} rows and y_{part} {len(y)}"
-        if int(y.min()) < 0:
+        if x.shape[1] == 0:
+            return f"x_{part} has no columns"
+        if x.dtype.kind not in "fiub":
+            return f"x_{part} holds {x.dtype}, not real numbers"
+        if not np.isfinite(x).all() or float(np.abs(x).max()) > LARGEST:
+            return f"x_{part} holds infinity, what is no number, or numbers beyond {LARGEST:g}"
+        if y.dtype.kind not in "fiub":
+            return f"y_{part} holds {y.dtype}, not whole numbers"
+        if not np.isfinite(y).all() or (y != np.floor(y)).any():
+            return f"y_{part} holds labels that are not whole numbers"
+        if y.min() < 0:
             return f"y_{part} has negative labels"
-    if x_train.shape[1] != x_test.shape[1]:
-        return f"x_train has {x_train.shape[1]} features and x_test {x_test.shape[1]}"
+        if y.max() >= CLASSES:
+            return f"y_{part} has a label {int(y.max())}; there can be {CLASSES:,} classes, numbered from 0"
+    if arrays["x_train"].shape[1] != arrays["x_test"].shape[1]:
+        return f"x_train has {arrays['x_train'].shape[1]} features and x_test {arrays['x_test'].shape[1]}"
     return ""

@@ -5,6 +5,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from fedpriv.datasets.base import Data, Dataset, Part, reading
 from fedpriv.datasets.cache import Arrays, cached
 from fedpriv.datasets.download import digest
 from fedpriv.errors import UserError
+from fedpriv.limits import Count, Within
 
 ARCHIVE = "aclImdb_v1.tar.gz"
 WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
@@ -34,7 +36,13 @@ class IMDB(Dataset):
     about = "film reviews as word ids, 2 classes"
     counts = (25_000, 25_000)
 
-    def __init__(self, *, vocabulary: int = 5000, length: int = 100, download: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        vocabulary: Count = 5000,
+        length: Annotated[int, Within(least=1, most=10_000)] = 100,
+        download: bool = True,
+    ) -> None:
         super().__init__(download=download)
         if vocabulary < 1 or length < 1:
             raise UserError(

@@ -2,9 +2,13 @@
 
 import gzip
 import io
+import math
 import pickle
+import pickletools
+import re
 import tarfile
 import warnings
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -81,3 +85,47 @@ def read_svhn(path: Path) -> tuple[Tensor, Tensor]:
     images = np.ascontiguousarray(content["X"].transpose(3, 2, 0, 1))  # [N, C, H, W]
     labels = content["y"].astype(np.int64).ravel() % 10
     return torch.from_numpy(images), torch.from_numpy(labels)
+
+
+MOST_BYTES = 2**30  # of an unpacked array: a small file can unpack to anything
+
+
+def read_joblib(path: Path) -> np.ndarray:
+    """An array as joblib keeps it, without unpickling: whoever wrote a pickle decides what loading it runs.
+
+    Such a file is, packed by zlib or not, a short pickle that says shape, order and type, then the numbers.
+    The pickle is only read as a list of operations, none of which is done.
+    """
+    content = path.read_bytes()
+    if content[:1] != b"\x80":
+        unpacker = zlib.decompressobj()
+        content = unpacker.decompress(content, MOST_BYTES)
+        if not unpacker.eof:
+            raise ValueError("cut off or too large")
+    said, place = _header(content)
+    kind = next((a for a in said if isinstance(a, str) and re.fullmatch(r"[fiu][1248]", a)), None)
+    sign = next((a for a in said if a in ("<", ">", "|")), "|")
+    if "NumpyArrayWrapper" not in str(said[:2]) or kind is None or "shape" not in said or "order" not in said:
+        raise ValueError("no plain array of numbers")
+    after = said[said.index("shape") + 1 : said.index("order")]
+    shape = tuple(a for a in after if isinstance(a, int) and a >= 0)
+    dtype = np.dtype(sign + kind)
+    size, rest = math.prod(shape) * dtype.itemsize, len(content) - place - 1  # the last byte ends the pickle
+    padding = 0 if rest == size else 1 + content[place]  # newer files align the numbers and say by how much
+    if padding + size != rest:
+        raise ValueError(f"{rest} bytes of numbers for shape {shape}")
+    order: Any = "F" if said[said.index("order") + 1] == "F" else "C"
+    values = np.frombuffer(content, dtype, count=math.prod(shape), offset=place + padding)
+    return values.reshape(shape, order=order)
+
+
+def _header(content: bytes) -> tuple[list[Any], int]:
+    """The constants of the pickle before the numbers, and where those begin: behind the second BUILD."""
+    stream, said, built = io.BytesIO(content), [], 0
+    for operation, argument, _ in pickletools.genops(stream):
+        if operation.name not in ("PROTO", "FRAME", "MEMOIZE", "BINGET", "BINPUT") and argument is not None:
+            said.append(argument)
+        built += operation.name == "BUILD"
+        if built == 2:
+            return said, stream.tell()
+    raise ValueError("no array in it")

@@ -44,9 +44,11 @@ class FeatureSettings:
         choices=tuple(checkpoint.NORMALIZE),
     )
     pretrained: str | None = _option(None, "clip: open_clip's name of the weights; else openai")
-    size: int | None = _option(None, "height and width of resized images; else the encoder's own", least=1)
+    size: int | None = _option(
+        None, "height and width of resized images; else the encoder's own", least=1, most=1024
+    )
     dtype: str = _option("float16", "numbers in the file, or float32", choices=("float16", "float32"))
-    batch_size: int = _option(64, "images encoded at once", least=1)
+    batch_size: int = _option(64, "images encoded at once", least=1, most=65_536)
     device: str = _option("auto", "auto, cpu, cuda or mps", choices=("auto", "cpu", "cuda", "mps"))
     data_dir: str | None = _option(None, "folder of the data sets; else FEDPRIV_DATA, else the cache folder")
     output: str | None = _option(None, "the file; else DATA_DIR/features/DATASET_ENCODER-ARCH.npz")

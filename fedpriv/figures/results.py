@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from fedpriv.catalogue import contents, option_of
 from fedpriv.config import GROUPS
 from fedpriv.errors import UserError
 from fedpriv.identity import IGNORED
+from fedpriv.limits import cut
+from fedpriv.screen import errors
 
 
 @dataclass(frozen=True)
@@ -59,16 +61,35 @@ def flat(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(folder: Path) -> Result:
+    values = _file(folder / "config.yaml", lambda path: flat(dict(_yaml(path))))
+    summary = _file(folder / "summary.json", lambda path: dict(json.loads(path.read_text()).items()))
+    return Result(folder, values, summary, _file(folder / "metrics.csv", _rounds))
+
+
+def _yaml(path: Path) -> Any:
+    return OmegaConf.to_container(OmegaConf.load(path))
+
+
+def _file(path: Path, reader: Callable[[Path], Any]) -> Any:
     try:
-        config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
-        summary = json.loads((folder / "summary.json").read_text())
-        with open(folder / "metrics.csv", newline="") as file:
-            rounds = list(csv.DictReader(file))
-        assert isinstance(config, dict)
-        return Result(folder, flat({str(k): v for k, v in config.items()}), summary, rounds)
+        return reader(path)
     except Exception as problem:  # whatever a damaged file makes its reader raise
-        reason = f"{type(problem).__name__}: {problem}".splitlines()[0]
-        raise UserError(f"{folder}: cannot be read as a run ({reason}); leave it out") from problem
+        reason = cut(f"{type(problem).__name__}: {problem}", 200)
+        raise UserError(f"{path}: cannot be read as a file of a run ({reason}); mend it") from problem
+
+
+def _rounds(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        rounds = list(csv.DictReader(file))
+    if not rounds:
+        raise ValueError("there is no round in it")
+    for row in rounds:  # `column` relies on it
+        int(row["round"])
+        for name, value in row.items():
+            float(value or 0)
+            if name.startswith("accuracy") and value and not 0 <= float(value) <= 1:
+                raise ValueError(f"{name} is {value}")
+    return rounds
 
 
 def find(folders: Sequence[Path]) -> tuple[list[Result], int]:
@@ -83,4 +104,14 @@ def find(folders: Sequence[Path]) -> tuple[list[Result], int]:
     if not finished:
         given = ", ".join(map(str, folders))
         raise UserError(f"{given}: no finished run there; make some with `fedpriv run`")
-    return [read(f) for f in finished], len(found) - len(finished)
+    runs, problems = [], []
+    for place in finished:
+        try:
+            runs.append(read(place))
+        except UserError as problem:
+            problems.append(problem)
+    if not runs:
+        raise problems[0]
+    for left_out in problems:
+        errors.print(f"warning: {left_out}; the run is left out", soft_wrap=True)
+    return runs, len(found) - len(finished)

@@ -6,6 +6,7 @@ training samples and is not private.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def _row(dataset: str, runs: Sequence[Result]) -> tuple[int, dict[str, Any]]:
     refuse_mixed(f"samples of {dataset}", runs, ["transform"], None)
     seed = min(run.values["seed"] for run in runs)
     of_seed = [run for run in runs if run.values["seed"] == seed]
-    row = {run.values["transform"]: np.load(run.folder / "samples.npz") for run in of_seed}
+    row = {run.values["transform"]: _kept(run.folder / "samples.npz") for run in of_seed}
     if absent := {run.values["transform"] for run in runs} - row.keys():
         raise UserError(f"samples of {dataset}: no {min(absent)} with seed {seed}; give runs of one seed")
     if len(rounds := sorted({int(kept["rounds"][-1]) for kept in row.values()})) > 1:
@@ -56,6 +57,16 @@ def _row(dataset: str, runs: Sequence[Result]) -> tuple[int, dict[str, Any]]:
             f"samples of {dataset}: last kept after rounds {rounds}; give runs with one samples_at"
         )
     return seed, row
+
+
+def _kept(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            return {
+                name: content[name] for name in ("transformed", "original", "rounds", "clients", "labels")
+            }
+    except Exception as problem:  # whatever a damaged archive makes its reader raise
+        raise UserError(f"{path}: cannot be read ({type(problem).__name__}); leave that run out") from problem
 
 
 def _pixels(dataset: str, transform: str, kept: Any, image: np.ndarray) -> list[dict[str, Any]]:

@@ -2,11 +2,14 @@
 
 import contextlib
 import hashlib
+import http.client
 import logging
 import os
 import re
 import sys
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -40,7 +43,10 @@ SETTINGS: dict[str, Any] = {
     "finish_timeout_raises": True,
 }
 
+PATIENCE = 5.0  # seconds for the first sign of W&B's server
+
 _log = logging.getLogger(__name__)
+_server: list[bool] = []  # whether it answered, once this process has asked: all cells of a sweep share it
 
 
 class _Stuck(Exception):
@@ -48,7 +54,8 @@ class _Stuck(Exception):
 
 
 class WandbLogger(Logger):
-    """Config, rounds, summary and tables as one W&B run; any failure switches it off for this run."""
+    """Config, rounds, summary and tables as one W&B run; a failure switches it off for this run, a server
+    that does not answer takes it offline."""
 
     limit = 120.0  # seconds any one call may take; above W&B's own limits, which end more gently
 
@@ -68,29 +75,32 @@ class WandbLogger(Logger):
         mode = self.mode or os.environ.get("WANDB_MODE") or "offline"
         if mode == "disabled":
             return
+        if mode == "online" and not _reachable():
+            mode = "offline"
+        self._run = self._attempt("start", lambda: self._begin(mode, name, config, folder))
+        if self._run is None and mode == "online":
+            _unreachable("the start failed")
 
-        def job() -> Any:
-            _prepare_environment(folder)
-            import wandb
+    def _begin(self, mode: str, name: str, config: dict[str, Any], folder: Path) -> Any:
+        _prepare_environment(folder)
+        import wandb
 
-            # Older releases lack some of the switches and refuse a name they do not know.
-            known = {key: value for key, value in SETTINGS.items() if key in wandb.Settings.model_fields}
-            init: Any = wandb.init
-            return init(
-                project=self.project,
-                entity=self.entity,
-                group=self.group,
-                mode=mode,
-                name=name,
-                id=run_id(folder),
-                resume="allow",
-                config=config,
-                dir=str(folder),
-                reinit="create_new",  # several runs of a multirun share one process
-                settings=wandb.Settings(**known),
-            )
-
-        self._run = self._attempt("start", job)
+        # Older releases lack some of the switches and refuse a name they do not know.
+        known = {key: value for key, value in SETTINGS.items() if key in wandb.Settings.model_fields}
+        init: Any = wandb.init
+        return init(
+            project=self.project,
+            entity=self.entity,
+            group=self.group,
+            mode=mode,
+            name=name,
+            id=run_id(folder),
+            resume="allow",
+            config=config,
+            dir=str(folder),
+            reinit="create_new",  # several runs of a multirun share one process
+            settings=wandb.Settings(**known),
+        )
 
     def log(self, row: dict[str, Any]) -> None:
         if self._run is not None:
@@ -142,6 +152,39 @@ class WandbLogger(Logger):
         if isinstance(error, (_Stuck, ConnectionError)):
             _drop_service()
         return None
+
+
+def _reachable() -> bool:
+    """Whether W&B's server answers at all, asked once: its own start takes a minute to find out that it does
+    not, and a sweep would pay that for every cell."""
+    if not _server:
+        url = os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
+        answered: list[bool] = []
+        thread = threading.Thread(target=lambda: answered.append(_answers(url)), daemon=True)
+        thread.start()  # in a thread, for looking up a name has no time limit
+        thread.join(PATIENCE)
+        if answered == [True]:
+            _server.append(True)
+        else:
+            _unreachable(f"{url} does not answer")
+    return _server[-1]
+
+
+def _answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=PATIENCE).close()
+    except urllib.error.HTTPError:
+        return True  # it said no, so it is there
+    except (OSError, ValueError, http.client.HTTPException):
+        return False
+    return True
+
+
+def _unreachable(why: str) -> None:
+    _server[:] = [False]
+    _log.warning(
+        "W&B goes offline from here on (%s), `wandb sync` sends it later; CSV files are complete", why
+    )
 
 
 def run_id(folder: Path) -> str:

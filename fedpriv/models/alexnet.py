@@ -3,6 +3,7 @@
 from torch import nn
 
 from fedpriv.errors import UserError
+from fedpriv.limits import Fraction
 from fedpriv.models.parts import Activation, Norm, norm_layer, replace_layers
 from fedpriv.models.weights import pretrained_state
 from fedpriv.vision import tv_models
@@ -14,7 +15,7 @@ def alexnet(
     *,
     activation: Activation = "relu",
     norm: Norm = "none",
-    dropout: float = 0.5,
+    dropout: Fraction = 0.5,
     pretrained: bool = False,
 ) -> nn.Module:
     if len(shape) != 3 or min(shape[1:]) < 63 or shape[0] != 3:

@@ -3,6 +3,7 @@
 from torch import nn
 
 from fedpriv.errors import UserError
+from fedpriv.limits import Fraction, Width
 from fedpriv.models.parts import Activation, Norm, activation_layer, flat_size, norm_layer
 
 
@@ -60,8 +61,8 @@ def cifar_cnn(
     *,
     activation: Activation = "relu",
     norm: Norm = "none",
-    dropout: float = 0.25,
-    dense: int = 1024,
+    dropout: Fraction = 0.25,
+    dense: Width = 1024,
 ) -> nn.Module:
     """Three 3x3 convolutions of 32, 64 and 128 channels with pools, dense 1024 (PFA's CIFAR-10 model)."""
     layers: list[nn.Module] = []
@@ -81,8 +82,8 @@ def vgg_small(
     *,
     activation: Activation = "relu",
     norm: Norm = "none",
-    widths: list[int] | None = None,
-    dense: int = 128,
+    widths: list[Width] | None = None,
+    dense: Width = 128,
 ) -> nn.Module:
     """Pairs of 3x3 convolutions with a pool after each pair, then two dense layers (LDP-FL's small VGG)."""
     layers: list[nn.Module] = []

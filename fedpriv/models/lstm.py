@@ -5,11 +5,13 @@ recurrent matrix is one layer called once per word.
 """
 
 import itertools
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from fedpriv.errors import UserError
+from fedpriv.limits import Width, Within
 from fedpriv.models.parts import Activation
 
 
@@ -54,9 +56,9 @@ def lstm(
     classes: int,
     vocabulary: int,
     *,
-    embedding: int = 32,
-    hidden: int = 32,
-    layers: int = 2,
+    embedding: Width = 32,
+    hidden: Width = 32,
+    layers: Annotated[int, Within(least=1, most=100)] = 2,
     activation: Activation = "tanh",
 ) -> nn.Module:
     if not vocabulary:

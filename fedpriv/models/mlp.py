@@ -4,7 +4,7 @@ from math import prod
 
 from torch import nn
 
-from fedpriv.errors import UserError
+from fedpriv.limits import Width
 from fedpriv.models.parts import Activation, Norm, activation_layer, norm_vector
 
 
@@ -12,13 +12,11 @@ def mlp(
     shape: tuple[int, ...],
     classes: int,
     *,
-    sizes: list[int] | None = None,
+    sizes: list[Width] | None = None,
     activation: Activation = "tanh",
     bias: bool = False,
     norm: Norm = "none",
 ) -> nn.Module:
-    if any(size < 1 for size in sizes or []):
-        raise UserError(f"model.sizes={sizes}: every layer needs at least one unit")
     layers: list[nn.Module] = [nn.Flatten()]
     width = prod(shape)
     for size in sizes if sizes is not None else [600, 100]:

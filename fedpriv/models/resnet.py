@@ -1,11 +1,12 @@
 """ResNet-18 from torchvision, with a 3x3 stem for small images or ImageNet weights (PrivateFL, FedPD)."""
 
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor, nn
 
 from fedpriv.errors import UserError
+from fedpriv.limits import Within
 from fedpriv.models.parts import Activation, Norm, norm_layer, replace_layers
 from fedpriv.models.weights import pretrained_state
 from fedpriv.vision import tv_models
@@ -27,7 +28,7 @@ def resnet18(
     norm: Norm = "group",
     stem: Literal["3x3", "imagenet"] = "3x3",
     pretrained: bool = False,
-    resize: int | None = None,
+    resize: Annotated[int, Within(least=1, most=1024)] | None = None,
 ) -> nn.Module:
     if len(shape) != 3:
         raise UserError(f"model=resnet18 needs images, the dataset has samples of shape {shape}")

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from fedpriv.errors import UserError
+from fedpriv.limits import Count
 from fedpriv.partitions.base import Partition
 from fedpriv.partitions.dealing import deal, proportional
 
@@ -28,7 +29,7 @@ def draw_classes(clients: int, classes: int, each: int, rng: np.random.Generator
 
 
 class Classes(Partition):
-    def __init__(self, *, classes_per_client: int = 2, share: Literal["equal", "random"] = "equal") -> None:
+    def __init__(self, *, classes_per_client: Count = 2, share: Literal["equal", "random"] = "equal") -> None:
         if classes_per_client < 1:
             raise UserError(f"partition.classes_per_client is {classes_per_client}: set it to at least 1")
         self.classes_per_client = classes_per_client

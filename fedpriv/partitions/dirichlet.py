@@ -6,10 +6,12 @@ as many as there are classes.
 """
 
 import math
+from typing import Annotated
 
 import numpy as np
 
 from fedpriv.errors import UserError
+from fedpriv.limits import Count, Within
 from fedpriv.partitions.base import Partition
 from fedpriv.partitions.dealing import deal, proportional
 
@@ -17,7 +19,9 @@ TRIES = 1000
 
 
 class Dirichlet(Partition):
-    def __init__(self, *, alpha: float = 0.1, min_samples: int | None = None) -> None:
+    def __init__(
+        self, *, alpha: Annotated[float, Within(least=1e-6, most=1e6)] = 0.1, min_samples: Count | None = None
+    ) -> None:
         if not (alpha > 0 and math.isfinite(alpha)):
             raise UserError(f"partition.alpha is {alpha}: set it to a positive number such as 0.1")
         if min_samples is not None and min_samples < 1:

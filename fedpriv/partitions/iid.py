@@ -7,6 +7,7 @@ number the whole training set is dealt and sizes differ by at most one. The whol
 import numpy as np
 
 from fedpriv.errors import UserError
+from fedpriv.limits import Count
 from fedpriv.partitions.base import Partition
 
 
@@ -23,7 +24,7 @@ def random_owners(samples: int, sizes: np.ndarray, rng: np.random.Generator) -> 
 
 
 class IID(Partition):
-    def __init__(self, *, samples_per_client: int | None = None) -> None:
+    def __init__(self, *, samples_per_client: Count | None = None) -> None:
         if samples_per_client is not None and samples_per_client < 1:
             raise UserError(
                 f"partition.samples_per_client is {samples_per_client}: set it to at least 1 or null"

@@ -9,11 +9,12 @@ portion it holds in training, scaled up by one factor common to all clients unti
 import numpy as np
 
 from fedpriv.errors import UserError
+from fedpriv.limits import Count
 from fedpriv.partitions.base import Partition
 
 
 class Shards(Partition):
-    def __init__(self, *, shards_per_client: int = 10, samples_per_client: int | None = None) -> None:
+    def __init__(self, *, shards_per_client: Count = 10, samples_per_client: Count | None = None) -> None:
         if shards_per_client < 1:
             raise UserError(f"partition.shards_per_client is {shards_per_client}: set it to at least 1")
         each = samples_per_client

@@ -6,9 +6,12 @@ k mod classes and makes up `share` of its data; the rest is spread evenly over t
 no share: 0.9 is our choice. The size is the largest the scarcest class allows; what is left over is unused.
 """
 
+from typing import Annotated
+
 import numpy as np
 
 from fedpriv.errors import UserError
+from fedpriv.limits import Within
 from fedpriv.partitions.base import Partition
 from fedpriv.partitions.dealing import deal
 
@@ -40,7 +43,7 @@ def largest(available: np.ndarray, clients: int, share: float) -> np.ndarray:
 
 
 class Subset(Partition):
-    def __init__(self, *, share: float = 0.9) -> None:
+    def __init__(self, *, share: Annotated[float, Within(above=0, most=1)] = 0.9) -> None:
         if not 0 < share <= 1:
             raise UserError(f"partition.share is {share}: set it above 0 and at most 1")
         self.share = share

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     which, scale, seeds, only, jobs, dry, more = _parse(list(arguments))
     chosen = recipes.having(recipes.chosen(which), only)
     folder = SMOKE_ROWS if scale == "smoke" else rows.FOLDER
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     with console.status("planning") if console.is_terminal else nullcontext():
         planned = jobs_of(chosen, scale, seeds, only, _device(more))
         left = collect(planned, RUNS, folder)

@@ -98,13 +98,15 @@ def collect(jobs: Sequence[Job], runs: Path, folder: Path) -> list[Job]:
     for job in jobs:
         if any((one, *job.cell.facts.values()) in own[job.recipe] for one in job.alike):
             continue
-        done = next((one for one in job.alike if one in known or identity.short(one) in finished), None)
-        if done is None:
+        done = next((one for one in job.alike if one in known), None)
+        line = known[done] if done else None
+        for one in job.alike if done is None else ():
+            if (place := finished.get(identity.short(one))) and (summary := rows.sound_summary(place)):
+                done, line = one, rows.of_summary(summary, job.overrides)
+                break
+        if done is None or line is None:
             left.append(job)
             continue
-        line = known.get(done)
-        if line is None:
-            line = rows.of_summary(rows.summary_of(finished[identity.short(done)]), job.overrides)
         rows.add(job.recipe, job.cell, job.seed, job.scale, done, line, folder)
     return left
 

@@ -16,7 +16,10 @@ _PAPERS = {"privatefl": "PrivateFL", "pldpfl": "PLDP-FL", "fedpd": "FedPD", "pfa
 
 def write(comparisons: Sequence[Comparison], path: Path) -> None:
     """Replace the section between the two marks."""
-    text = path.read_text() if path.exists() else ""
+    try:
+        text = path.read_text() if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UserError(f"readme={path}: cannot be read as a text ({type(problem).__name__})") from problem
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise UserError(f"{path}: needs the lines {BEGIN} and {END} once each, between which results go")
     before, rest = text.split(BEGIN)

@@ -7,13 +7,18 @@ process only, the one that was asked to reproduce.
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedpriv.errors import UserError
 from fedpriv.files import write_atomically
+from fedpriv.limits import MOST, cut
 from fedpriv.reproduce.recipe import Cell, Recipe
+from fedpriv.screen import errors
 
 FOLDER = Path("outputs") / "reproduced"
 MEASURED = (
@@ -22,6 +27,7 @@ MEASURED = (
     "epsilon_provable", "uplink_bytes", "uplink_bytes_projected", "downlink_bytes", "parameters", "rounds",
     "seconds", "peak_memory_mb",
 )  # fmt: skip
+UNREADABLE = (OSError, csv.Error, UnicodeDecodeError)
 CURVE = "accuracy_global_rounds"  # "1:0.1135 2:0.2042 ...", every evaluated round
 ABOUT = ("data", "git_revision", "torch", "overrides")  # data: their fingerprint, in rows since there is one
 
@@ -47,36 +53,95 @@ def read(recipe: Recipe, folder: Path = FOLDER) -> list[Row]:
     path = path_of(recipe, folder)
     if not path.exists():
         return []
-    with open(path, newline="") as file:
-        return [_row(line, recipe) for line in csv.DictReader(file)]
+    found: dict[tuple[str, ...], Row] = {}
+    for number, line in enumerate(_lines(path), 2):
+        try:
+            row = _row(line, recipe)
+        except (KeyError, ValueError, TypeError) as problem:
+            _leave_out(f"{path}, row {number}", problem)
+            continue
+        key = (row.identity, *row.cell.values())
+        if key in found:
+            _leave_out(f"{path}, row {number}", "the same run as a row above")
+        else:
+            found[key] = row
+    return list(found.values())
+
+
+def _lines(path: Path) -> list[dict[str, str]]:
+    """The rows of one file; of one that is no table nothing, and a warning."""
+    try:
+        return _table(path)
+    except UNREADABLE as problem:
+        _leave_out(str(path), problem)
+        return []
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@cache
+def _told(text: str) -> None:
+    errors.print(text, soft_wrap=True)
+
+
+def _leave_out(where: str, why: object) -> None:
+    """Say once what is not used, and go on with the rest."""
+    _told(f"warning: {where} is left out ({_reason(why)}); mend or remove it")
+
+
+def _reason(why: object) -> str:
+    return cut(f"{type(why).__name__}: {why}" if isinstance(why, Exception) else why, 200)
 
 
 def _row(line: dict[str, str], recipe: Recipe) -> Row:
+    if None in line or None in line.values():
+        raise ValueError("it has not one value a column")
     return Row(
         identity=line["identity"],
         seed=int(line["seed"]),
         scale=line["scale"],
         cell={axis: line[axis] for axis in recipe.axes},
-        measured={name: float(line[name]) if line.get(name) else None for name in MEASURED},
+        measured={name: _measured(name, line.get(name)) for name in MEASURED},
         curve=_curve(line.get(CURVE) or ""),
         about={name: line.get(name, "") for name in ABOUT},
     )
 
 
+def _measured(name: str, text: str | None) -> float | None:
+    if not text:
+        return None
+    value = float(text)
+    if not math.isfinite(value) or value < 0 or (name.startswith("accuracy") and value > 1):
+        raise ValueError(f"{name} is {text}")
+    return value
+
+
 def _curve(text: str) -> dict[int, float]:
     pairs = (pair.partition(":") for pair in text.split())
-    return {int(number): float(value) for number, _, value in pairs}
+    return {int(number): _measured("accuracy", value) or 0.0 for number, _, value in pairs}
 
 
 def known(folder: Path = FOLDER) -> dict[str, dict[str, str]]:
     """Every row of every recipe, by identity: a run made for one table serves another."""
     found: dict[str, dict[str, str]] = {}
     for path in sorted(folder.glob("*.csv")):
-        with open(path, newline="") as file:
-            reader = csv.DictReader(file)
-            if "identity" in (reader.fieldnames or ()):
-                found |= {line["identity"]: line for line in reader}
+        lines = [line for line in _lines(path) if _sound(line)]
+        found |= {line["identity"]: line for line in lines if line.get("identity")}
     return found
+
+
+def _sound(line: Mapping[str, str]) -> bool:
+    """Whether a row, of whatever recipe, says what a run measured."""
+    try:
+        for name in MEASURED:
+            _measured(name, line.get(name))
+        _curve(line.get(CURVE) or "")
+    except (ValueError, TypeError):
+        return False
+    return bool(line.get("identity"))
 
 
 def of_summary(summary: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, str]:
@@ -110,15 +175,17 @@ def add(
     own = {"identity": identity, "seed": str(seed), "scale": scale, **cell.facts}
     rows: list[dict[str, str]] = []
     if path.exists():
-        with open(path, newline="") as file:
-            rows = [{c: row.get(c) or "" for c in columns} for row in csv.DictReader(file)]
+        try:
+            rows = [{c: row.get(c) or "" for c in columns} for row in _table(path)]
+        except UNREADABLE as problem:  # writing it anew would lose what can still be mended
+            raise UserError(f"{path}: cannot be read ({_reason(problem)}); mend or remove it") from problem
     rows = [row for row in rows if any(row[c] != own[c] for c in ("identity", *recipe.axes))]
     rows.append({c: own.get(c, line.get(c, "")) for c in columns})
     places = [list(values) for values in recipe.axes.values()]
 
     def place(row: dict[str, str]) -> list[int]:
         order = [p.index(row[a]) if row[a] in p else len(p) for a, p in zip(recipe.axes, places, strict=True)]
-        return [*order, int(row["seed"])]
+        return [*order, int(row["seed"]) if row["seed"].isdecimal() else MOST]
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, _csv(columns, sorted(rows, key=place)).encode())
@@ -137,8 +204,16 @@ def finished(runs: Path) -> dict[str, Path]:
     return {path.parent.name.rpartition("-")[2]: path.parent for path in runs.glob("*/summary.json")}
 
 
+def sound_summary(folder: Path) -> dict[str, Any] | None:
+    """summary.json of a finished run, and its curve; None and a warning where its files are damaged."""
+    try:
+        return summary_of(folder)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, csv.Error) as problem:
+        _leave_out(f"{folder} (summary.json, metrics.csv)", problem)
+        return None
+
+
 def summary_of(folder: Path) -> dict[str, Any]:
-    """summary.json of a finished run, and its curve."""
     summary = json.loads((folder / "summary.json").read_text())
     with open(folder / "metrics.csv", newline="") as file:
         rounds = list(csv.DictReader(file))

@@ -27,9 +27,9 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print("usage: fedpriv table PAPER/ARTIFACT | PAPER | all\n\nrecipes: " + ", ".join(recipes.names()))
         return 0 if {"-h", "--help"} & set(arguments) else 2
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=_PLAIN)
+        console = Console(highlight=False, markup=False, width=_PLAIN)
     chosen = recipes.chosen(arguments[0])
     shown = [Comparison(r) for r in chosen if rows.read(r)]
     if not shown:

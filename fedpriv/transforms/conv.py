@@ -1,12 +1,20 @@
 """PrivateFL's convolutional transform: a personal 7x7 kernel in front of the model (section 4.1, Table 1)."""
 
+from typing import Annotated
+
 from torch import nn
 
 from fedpriv.errors import UserError
+from fedpriv.limits import Positive, Within
 from fedpriv.transforms.elementwise import Elementwise
 
 
-def convolution(shape: tuple[int, ...], *, kernel: int = 7, lr: float | None = None) -> nn.Module:
+def convolution(
+    shape: tuple[int, ...],
+    *,
+    kernel: Annotated[int, Within(least=1, most=255)] = 7,
+    lr: Positive | None = None,
+) -> nn.Module:
     """Starts as the identity: one at the centre of each channel's own kernel, zero elsewhere."""
     if len(shape) != 3:
         raise UserError(f"transform=conv2d needs images, the dataset has samples of shape {shape}")

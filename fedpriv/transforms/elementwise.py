@@ -6,12 +6,13 @@ and beta are each fixed at their initial value, one number per channel, or one p
 the identity.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from fedpriv.engine.rules import Stacked, rule
+from fedpriv.limits import Positive, Within
 
 Extent = Literal["fixed", "channel", "pixel"]
 
@@ -96,9 +97,9 @@ def elementwise(
     function: Literal["linear", "sigmoid", "tanh", "relu", "quadratic"] = "linear",
     alpha: Extent = "channel",
     beta: Extent = "pixel",
-    alpha_init: float = 1.0,
-    beta_init: float = 0.0,
-    lr: float | None = None,
+    alpha_init: Annotated[float, Within(least=-1e6, most=1e6)] = 1.0,
+    beta_init: Annotated[float, Within(least=-1e6, most=1e6)] = 0.0,
+    lr: Positive | None = None,
 ) -> nn.Module:
     before = [Square()] if function == "quadratic" else []
     after: dict[str, list[nn.Module]] = {"sigmoid": [nn.Sigmoid()], "tanh": [nn.Tanh()], "relu": [nn.ReLU()]}
