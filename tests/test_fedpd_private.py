@@ -116,7 +116,7 @@ def test_noise_is_the_same_with_and_without_samples():
 
 def test_poisson_batches_have_the_rate_the_charge_names():
     """Client 1 has 40 samples in batches of 4: rate 0.1, ten steps an epoch; 3 rounds of 2 epochs."""
-    guard = OfSamples(recipe(local_epochs=2), (8, 40), SOURCE, 1.0, (2.0, 3.0))
+    guard = OfSamples(recipe(local_epochs=2), (8, 40), SOURCE, 1.0, (2.0, 3.0), 0)
     assert guard.charges() == ((SampledGaussian(1 / 2, 2.0, 12),), (SampledGaussian(1 / 10, 3.0, 60),))
     drawn = [list(guard.batches(torch.arange(40), number, 1)) for number in range(100)]
     assert {len(batches) for batches in drawn} == {20}
@@ -127,7 +127,7 @@ def test_poisson_batches_have_the_rate_the_charge_names():
 
 
 def test_a_client_pays_for_the_rounds_it_took_part_in():
-    guard = OfSamples(recipe(sample_rate=0.5, rounds=5), (4,) * 6, SOURCE, 1.0, (2.0,) * 6)
+    guard = OfSamples(recipe(sample_rate=0.5, rounds=5), (4,) * 6, SOURCE, 1.0, (2.0,) * 6, 0)
     counts = np.bincount([k for n in range(5) for k in guard.clients(n)], minlength=6)
     assert counts.sum() == 15 and guard.charges() == tuple(
         (SampledGaussian(1.0, 2.0, int(c)),) if c else () for c in counts
@@ -149,7 +149,7 @@ def test_the_server_clips_whole_updates_and_adds_noise_once():
 
     def after(noise, trained, rate=0.5):
         own = copy.deepcopy(both)
-        guard = OfClients(recipe(sample_rate=rate), (5, 5, 5, 5), SOURCE, 2.0, noise)
+        guard = OfClients(recipe(sample_rate=rate), (5, 5, 5, 5), SOURCE, 2.0, noise, 0)
         guard.merge(own, trained, list(range(len(trained))), 0)
         assert torch.equal(own[0].low, both[0].low)  # what is no weight is neither sent nor noised
         return torch.cat([p.detach().flatten() for n in own for p in n.parameters()]) - start

@@ -1,19 +1,23 @@
 """Epsilon against Opacus, dp-accounting and printed figures; calibration; the ledger."""
 
+import math
 import re
+from dataclasses import replace
 
 import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting import pld, rdp
 from opacus.accountants import RDPAccountant
+from scipy import stats
 
 from fedpriv.errors import UserError
-from fedpriv.privacy import accountants
+from fedpriv.privacy import accountants, floats
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import ORDERS, Direct, Laplace, SampledGaussian, Unprotected
 from fedpriv.privacy.ledger import Guarantee, Ledger
 from fedpriv.privacy.skellam import SampledSkellam
+from fedpriv.randomness import gaussian
 from tests.conftest import SMALL
 
 CASES = [
@@ -212,3 +216,30 @@ def test_the_forecast_compares_accountants(fedpriv):
     shown = fedpriv("privacy", *SMALL, "dp=ddp", "epsilon=30")
     assert "against server, the budget's" in shown.out and "against outsider" in shown.out
     assert "cannot say" in shown.out
+
+
+def test_the_end_of_the_noise_is_paid_for_out_of_delta():
+    """One release at epsilon 30 and delta 1e-3: beyond the end with a chance of .0013 for one number that
+    moves all the way; with ideal noise that is not counted."""
+    ideal = SampledGaussian(1.0, 0.1976)
+    accountant = accountants.create("rdp")
+    assert accountant.epsilon((ideal,), 1, 1e-3) == pytest.approx(30, rel=0.01)
+    real = replace(ideal, numbers=1000)
+    assert real.beyond() > stats.norm.sf(gaussian.END - 1 / 0.1976) > 1e-3
+    assert accountant.epsilon((real,), 1, 1e-3) == math.inf
+    more = noise_multiplier(
+        lambda z: (SampledGaussian(1.0, z, 1, 1000),), epsilon=30, delta=1e-3, count=1, accountant=accountant
+    )
+    assert more > 0.2 and SampledGaussian(1.0, more, 1, 1000).beyond() < 1e-3
+
+
+def test_the_chance_beyond_the_end_is_no_less_than_for_any_move():
+    """Sums of f(v_i) for moves of one length, spread over few and over many numbers."""
+    law = stats.norm
+    for move in (0.3, 1.0, 2.5, 5.0):
+        for over in (1, 2, 7, 100, 10_000):
+            each = move / math.sqrt(over)
+            chance = over * (law.sf(gaussian.END - each) - law.sf(gaussian.END))
+            assert chance <= floats.beyond(move, 10_000)
+    # Usual noise: nothing anybody would notice.
+    assert SampledGaussian(0.1, 1.0, 1500, 531_400).beyond() < 1e-6

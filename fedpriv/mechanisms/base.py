@@ -22,7 +22,10 @@ DIAGNOSTICS = (
     "ddp's `wrapped`) in metrics.csv and clients.csv, losses in the checkpoint, and how many samples of each "
     "class a client has in partition.csv and partition.png"
 )
-FLOATS = f"finite precision: noise is taken to be Gaussian, but drawn in floats it ends at {END} deviations"
+FLOATS = (
+    f"finite precision: noise in floats, whose last bits are not hidden; that it ends at {END} deviations is "
+    "paid for out of delta"
+)
 TUNING = "choosing options by looking at results on the same data"
 
 

@@ -65,9 +65,9 @@ class CDP(ClientLevel):
 
     def setup(self, setting: Setting) -> Guarantee:
         self.setting = setting
-        rate = self.rate
+        rate, width = self.rate, setting.layout.shared + 1  # the adaptive bit is one more
         z = noise_multiplier(
-            lambda z: (SampledGaussian(rate, z),),
+            lambda z: (SampledGaussian(rate, z, numbers=width),),
             epsilon=self.one_budget(),
             delta=setting.delta,
             count=self.rounds_charged,
@@ -75,7 +75,7 @@ class CDP(ClientLevel):
         )
         self.z, self.z_update = z, z
         tensors = len(setting.layout.shared_entries)
-        claimed = [(SampledGaussian(rate, z),)]
+        claimed = [(SampledGaussian(rate, z, numbers=width),)]
         details: dict[str, Any] = {"clip_norm": self.clip_norm, "bound": self.bound, "clip": self.clip}
         flaws: tuple[str, ...] = ()
         mended = None

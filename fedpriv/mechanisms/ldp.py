@@ -73,7 +73,7 @@ class LDP(Mechanism):
         near = 1.0
         for row in sorted(rows):  # similar ones follow each other, so that one search begins near the last
             near = sigmas[row] = self._calibrate(row[0], row[1], row[2], near)
-        charges: list[Charge] = [(SampledGaussian(row[0], sigmas[row], row[1]),) for row in rows]
+        charges: list[Charge] = [(self._event(row[0], sigmas[row], row[1]),) for row in rows]
         claimed = charges
         if self.paper_sigma:
             claimed = [(Direct(self._formula(row[0], row[1], 1) / sigmas[row], 0.5),) for row in rows]
@@ -104,13 +104,16 @@ class LDP(Mechanism):
         if self.paper_sigma:
             return self._formula(rate, steps, setting.planned) / epsilon
         return noise_multiplier(
-            lambda sigma: (SampledGaussian(rate, sigma, steps),),
+            lambda sigma: (self._event(rate, sigma, steps),),
             epsilon=epsilon,
             delta=setting.delta,
             count=setting.planned,
             accountant=setting.accountant,
             near=near,
         )
+
+    def _event(self, rate: float, sigma: float, steps: int) -> SampledGaussian:
+        return SampledGaussian(rate, sigma, steps, self.setting.layout.total)
 
     def _formula(self, rate: float, steps: int, count: int) -> float:
         """Sigma times epsilon, by the closed form."""

@@ -42,11 +42,17 @@ class Accountant:
                 return reports.epsilon(count, share) + self.epsilon((), 0, share, once)
         key = (charge, count, delta, once)
         if key not in self._known:
-            self._known[key] = self._compose(*key)
+            left = delta - beyond(charge, count) - beyond(once, 1)
+            self._known[key] = self._compose(charge, count, left, once) if left > 0 else float("inf")
         return self._known[key]
 
     def _compose(self, charge: Charge, count: int, delta: float, once: Charge) -> float:
         raise NotImplementedError
+
+
+def beyond(charge: Charge, count: int) -> float:
+    """The delta that the ends of noise drawn in floats take over `count` participations."""
+    return count * sum(event.beyond() for event in charge if isinstance(event, SampledGaussian))
 
 
 class RDP(Accountant):

@@ -21,6 +21,8 @@ from dp_accounting import (
 from opacus.accountants import RDPAccountant
 from opacus.accountants.analysis.rdp import compute_rdp
 
+from fedpriv.privacy.floats import beyond
+
 # Opacus's orders, and larger ones for heavy noise (small epsilon), where they would be cut off.
 ORDERS: tuple[float, ...] = (*RDPAccountant.DEFAULT_ALPHAS, 72, 96, 128, 192, 256, 512)
 
@@ -40,12 +42,20 @@ Charge = tuple[Event, ...]  # what one participation costs: the composition of i
 class SampledGaussian:
     """`steps` releases of a sum of sensitivity one plus N(0, noise_multiplier^2), Poisson sampled.
 
-    Add-or-remove-one neighbours; `sampling_rate` 1 is the plain Gaussian mechanism.
+    Add-or-remove-one neighbours; `sampling_rate` 1 is the plain Gaussian mechanism. Noise that is drawn in
+    floats ends somewhere: with the `numbers` of a sum given, that is paid for out of delta.
     """
 
     sampling_rate: float
     noise_multiplier: float
     steps: int = 1
+    numbers: int = 0  # of a sum; 0: ideal noise, without an end
+
+    def beyond(self) -> float:
+        """The delta that the end of the noise takes."""
+        if not self.numbers or not self.noise_multiplier:
+            return 0.0
+        return self.steps * self.sampling_rate * beyond(1 / self.noise_multiplier, self.numbers)
 
     def rdp(self) -> np.ndarray:
         return _gaussian(self.sampling_rate, self.noise_multiplier) * self.steps

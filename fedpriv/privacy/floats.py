@@ -18,6 +18,20 @@ LAPLACE: tuple[Any, float] = (laplace(scale=1 / math.sqrt(2)), sampler.END)
 _ALLOWED = 1e-3  # of delta: the chance of a value beyond the end that goes without saying
 
 
+def beyond(move: float, numbers: int) -> float:
+    """The chance that noise's end tells two data sets apart, whose sums of so many numbers are `move` apart.
+
+    f(v) = P(z > END - v) - P(z > END) is the chance for one number that moves by v deviations, and f(v) / v
+    grows with v. Numbers that move by at most one add up to at most f(1) sqrt(numbers) move, and no more than
+    move^2 of them can move further, none by more than `move`.
+    """
+    if not math.isfinite(move):
+        return 1.0
+    law, end = NORMAL
+    one, most = (float(law.sf(end - v) - law.sf(end)) for v in (1.0, move))
+    return min(1.0, one * math.sqrt(numbers) * move + math.floor(max(1.0, move**2)) * most)
+
+
 def outright(
     what: str, move: float, values: float, delta: float, noise: tuple[Any, float] = NORMAL
 ) -> tuple[str, ...]:

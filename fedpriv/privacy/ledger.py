@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fedpriv.privacy.accountants import Accountant
+from fedpriv.privacy.accountants import Accountant, beyond
 from fedpriv.privacy.events import Charge
 
 
@@ -140,6 +140,13 @@ class Ledger:
         counts = everyone if planned or observer.pays == "everyone" else self.present
         return self.epsilons(None if self.guarantee.provable is None else observer.charges, counts)
 
+    def _ends(self, counts: np.ndarray) -> float:
+        """The most that noise drawn in floats takes out of a client's delta because it ends somewhere."""
+        charges, kinds = self.guarantee.provable, self.guarantee.kinds.tolist()
+        if charges is None:
+            return 0.0
+        return max(beyond(charges[k], n) for k, n in set(zip(kinds, counts.tolist(), strict=True)))
+
     def state(self) -> dict[str, Any]:
         counts = {"participations": self.participations, "present": self.present}
         return {"rounds": self.rounds, **{k: torch.as_tensor(v.copy()) for k, v in counts.items()}}
@@ -189,6 +196,7 @@ class Ledger:
             "not_covered": [*guarantee.not_covered, *([SHARED] if private and noise_seeded else [])],
             "noise": "none" if not private else _GENERATOR[noise_seeded],
             "noise_seeded": noise_seeded if private else None,
+            "delta_of_the_noises_end": _number(self._ends(counts)),
             **guarantee.details,
             **sent_once,
             "clients": {

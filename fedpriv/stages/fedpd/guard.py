@@ -89,6 +89,7 @@ class Open:
 class OfSamples(Open):
     clip: float
     noise: tuple[float, ...]  # multiplier of each client
+    numbers: int  # parameters of both networks
 
     private = True
 
@@ -103,7 +104,7 @@ class OfSamples(Open):
     def charges(self) -> tuple[Charge, ...]:
         steps = self.per_epoch * self.recipe.local_epochs * torch.as_tensor(self.participations())
         rows = zip(self.per_epoch.tolist(), self.noise, steps.tolist(), strict=True)
-        return tuple((SampledGaussian(1 / n, sigma, t),) if t else () for n, sigma, t in rows)
+        return tuple((SampledGaussian(1 / n, sigma, t, self.numbers),) if t else () for n, sigma, t in rows)
 
     def facts(self) -> dict[str, Any]:
         return {"clip_norm": self.clip, "noise_multiplier_least": min(self.noise)}
@@ -131,11 +132,12 @@ class OfSamples(Open):
 class OfClients(Open):
     clip: float
     noise: float  # multiplier
+    numbers: int  # parameters of both networks
 
     private = True
 
     def charges(self) -> tuple[Charge, ...]:
-        return ((SampledGaussian(self.recipe.sample_rate, self.noise, self.recipe.rounds),),)
+        return ((SampledGaussian(self.recipe.sample_rate, self.noise, self.recipe.rounds, self.numbers),),)
 
     def facts(self) -> dict[str, Any]:
         return {"clip_norm": self.clip, "noise_multiplier_least": self.noise}
@@ -184,6 +186,7 @@ def guard(
     setting: Setting,
     epsilon: float | None,
     clip: float,
+    numbers: int,
 ) -> Open:
     """What fits the run's DP variant, with noise for `epsilon` (None: the training's) at the run's delta.
 
@@ -196,25 +199,25 @@ def guard(
                 "stage.entropy=variance: a variance over a batch mixes samples, so gradients cannot be "
                 "clipped one sample at a time as this dp_variant does; use stage.entropy=mse"
             )
-        without = OfSamples(recipe, sizes, private, clip, (0.0,) * len(sizes))
+        without = OfSamples(recipe, sizes, private, clip, (0.0,) * len(sizes), numbers)
         counts = without.participations().tolist()
         kinds, rows = group_charges(
             list(zip(without.per_epoch.tolist(), counts, targets.tolist(), strict=True))
         )
         found = [
-            _calibrated(1 / steps, steps * recipe.local_epochs, count, target, setting)
+            _calibrated(1 / steps, steps * recipe.local_epochs, count, target, setting, numbers)
             for steps, count, target in rows
         ]
         return replace(without, noise=tuple(found[kind] for kind in kinds))
     if mechanism.bounded_aggregate:
-        noise = _calibrated(recipe.sample_rate, 1, recipe.rounds, float(targets.min()), setting)
-        return OfClients(recipe, sizes, private, clip, noise)
+        noise = _calibrated(recipe.sample_rate, 1, recipe.rounds, float(targets.min()), setting, numbers)
+        return OfClients(recipe, sizes, private, clip, noise, numbers)
     return Open(recipe, sizes, public)
 
 
-def _calibrated(rate: float, steps: int, count: int, epsilon: float, setting: Setting) -> float:
+def _calibrated(rate: float, steps: int, count: int, epsilon: float, setting: Setting, numbers: int) -> float:
     return noise_multiplier(
-        lambda sigma: (SampledGaussian(rate, sigma, steps),),
+        lambda sigma: (SampledGaussian(rate, sigma, steps, numbers),),
         epsilon=epsilon,
         delta=setting.delta,
         count=count,

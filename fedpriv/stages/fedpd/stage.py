@@ -175,6 +175,9 @@ class FedPD(NoStage):
 
     def _guard(self, trainer: Trainer, origin: Origin) -> Open:
         sizes = [samples_used(int(n), self.recipe.data_fraction) for n in trainer.setting.samples]
+        with torch.random.fork_rng(devices=[]):
+            classifier = origin.model()
+            networks = (Distiller(origin.data.shape, *public_range(origin), self.latent), classifier)
         made = guard(
             self.recipe,
             tuple(sizes),
@@ -184,8 +187,9 @@ class FedPD(NoStage):
             setting=trainer.setting,
             epsilon=self.distil_epsilon,
             clip=self.distil_clip,
+            numbers=sum(p.numel() for network in networks for p in network.parameters()),
         )
-        if made.private and normalises_batches(origin.model()):
+        if made.private and normalises_batches(classifier):
             raise UserError(
                 "model.norm=batch: the auxiliary classifier's batch statistics would be sent round the "
                 "noise; use model.norm=group or model.norm=none"
