@@ -2,9 +2,9 @@
 
   python scripts/growth.py [--clients 100,1000,10000] [--rounds 2000] [--only clients|rounds]
 
-A round is all of it: training, evaluation, the record and the checkpoints, in seconds of the processor, so that
-others on the machine do not count. "EMD" is the part of it that the
-earth mover's distance takes. Features of random numbers, so that ten thousand clients have data.
+A round is all of it: training, evaluation, the record and the checkpoints, in processor seconds: others on
+the machine do not count. "EMD" is the part of it that the earth mover's distance takes. Features of random
+numbers, so that ten thousand clients have data.
 """
 
 import argparse
@@ -19,14 +19,7 @@ from typing import Any
 
 import numpy as np
 
-SETTING = (
-    "dataset=features",
-    "dataset.path=random.npz",
-    "model=linear",
-    "partition=iid",
-    "threads=1",
-    "lr=0.01",
-)
+SETTING = ("dataset=features", "dataset.path=random.npz", "model=linear", "partition=iid", "threads=1")
 
 
 def measured(place: Path, *overrides: str) -> dict[str, Any]:
@@ -76,6 +69,11 @@ def _run(result: Path, arguments: tuple[str, ...]) -> None:
 
 def _memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _row(what: str, found: dict[str, Any], part: slice) -> None:
+    seconds, emd = (np.mean(found[key][part]) for key in ("seconds", "emd"))
+    print(f"| {what} | {seconds:.4f} | {emd:.4f} | {found['memory']:.0f} |", flush=True)
 
 
 def main() -> int:
