@@ -39,8 +39,7 @@ class SweepReport(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         global failures
         failures = 1  # until the cells are counted
-        if "joblib" in str(config.hydra.launcher.get("_target_")):
-            os.environ[PARENT] = str(os.getpid())
+        tie_workers("joblib" in str(config.hydra.launcher.get("_target_")))
         self.folder = Path(config.hydra.sweep.dir).absolute() / f".sweep-{secrets.token_hex(4)}"
         make_folder(self.folder)
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
@@ -91,6 +90,13 @@ def cell_name(config: DictConfig) -> str:
 
 
 # -- workers do not outlive who started them
+
+
+def tie_workers(here: bool) -> None:
+    """Say before a sweep whether its workers are children of this process, which they shall not outlive."""
+    os.environ.pop(PARENT, None)
+    if here:
+        os.environ[PARENT] = str(os.getpid())
 
 
 def end_with_parent() -> None:

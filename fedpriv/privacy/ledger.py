@@ -101,13 +101,16 @@ class Ledger:
         releases = self.releases if releases is None else releases
         if charges is None:
             return np.where((counts > 0) | bool(releases), np.inf, 0.0)
-        once = [tuple(e for r in releases for e in r.charge(k)) for k in range(len(counts))]
-        rows = list(zip(self.guarantee.kinds.tolist(), counts.tolist(), once, strict=True))
-        values = {
-            (kind, count, sent): self.accountant.epsilon(charges[kind], count, self.delta, sent)
-            for kind, count, sent in dict.fromkeys(rows)
-        }
-        return np.array([values[row] for row in rows])
+        kinds, own = self.guarantee.kinds, any(len(r.charges) > 1 for r in releases)
+        alike = (
+            np.arange(len(counts)) if own else kinds * (counts.max() + 1) + counts
+        )  # [K] equal: same answer
+        _, firsts, where = np.unique(alike, return_index=True, return_inverse=True)
+        values = []
+        for k in firsts.tolist():
+            once = tuple(e for r in releases for e in r.charge(k))
+            values.append(self.accountant.epsilon(charges[kinds[k]], counts[k].item(), self.delta, once))
+        return np.array(values)[where]
 
     def claimed(self, counts: np.ndarray | None = None) -> np.ndarray:
         return self.epsilons(self.guarantee.claimed, self.participations if counts is None else counts)

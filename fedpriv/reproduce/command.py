@@ -146,8 +146,7 @@ def _launch(
     cells = RUNS / f"cells-{os.getpid()}.json"
     cells.write_text(json.dumps([[*job.overrides, *own] for job in todo]))
     os.environ |= {"HYDRA_FULL_ERROR": "1", "FEDPRIV_QUIET": "1"}
-    if "hydra/launcher=joblib" in hydra:
-        os.environ[sweep.PARENT] = str(os.getpid())
+    sweep.tie_workers("hydra/launcher=joblib" in hydra)
     screen.silence(True)
     before = sys.argv
     sys.argv = [before[0], "-m", f"cells={cells.resolve()}", f"cell=range(0,{len(todo)})", *hydra]
