@@ -217,7 +217,9 @@ def _long(cfg: Any) -> bool:
     """Whether training takes long because that is what was asked for."""
     stage = cfg.stage if isinstance(cfg.stage, Mapping) else {}
     work = (cfg.local_steps, cfg.local_epochs, stage.get("rounds"), stage.get("local_epochs"))
-    return any(isinstance(n, int) and n > 5 for n in work)
+    sizes = cfg.model.get("sizes") if isinstance(cfg.model, Mapping) else None
+    widths = [n for n in sizes or () if isinstance(n, int)]
+    return any(isinstance(n, int) and n > 5 for n in work) or max(widths, default=0) > 1000
 
 
 def _nonsense(folder: Path, summary: dict[str, Any]) -> Iterator[str]:

@@ -111,6 +111,6 @@ def find(folders: Sequence[Path]) -> tuple[list[Result], int]:
             problems.append(problem)
     if not runs:
         raise problems[0]
-    for problem in problems:
-        errors.print(f"warning: {problem}; the run is left out", soft_wrap=True)
+    for damaged in problems:
+        errors.print(f"warning: {damaged}; the run is left out", soft_wrap=True)
     return runs, len(found) - len(finished)
