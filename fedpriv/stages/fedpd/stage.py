@@ -15,7 +15,7 @@ ablations raw and noise distil nothing.
 
 import math
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import nn
@@ -24,6 +24,7 @@ from fedpriv.engine import batches
 from fedpriv.engine.fast import cores
 from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError, positive
+from fedpriv.limits import Within
 from fedpriv.models.parts import normalises_batches
 from fedpriv.privacy.ledger import Release
 from fedpriv.rng import generator, seed_for
@@ -59,7 +60,7 @@ class FedPD(NoStage):
         distil_clip: float = 1.0,
         view: Literal["optimisation", "generalisation"] = "optimisation",
         entropy: Literal["mse", "variance"] = "mse",
-        rounds: int = 15,
+        rounds: Annotated[int, Within(least=1, most=10_000)] = 15,
         sample_rate: float = 1.0,
         local_epochs: int = 1,
         batch_size: int = 64,
