@@ -105,6 +105,8 @@ def _from_text(error: BaseException) -> str:
     if isinstance(cause, ValidationError):
         key = getattr(cause, "full_key", None) or (named or "").partition("=")[0]
         value = re.search(r"Value '(.*?)'(?: of type| is not| could)", str(cause), re.DOTALL)
+        if "is not Optional" in str(cause):
+            return f"{key}=null: needs a value"
         kind = re.search(r"(?:converted to|not a valid) (\w+)", str(cause))
         other = "a list in brackets" if "is not a ListConfig" in str(cause) else "a single value"
         wanted = _KINDS.get(kind.group(1), kind.group(1)) if kind else other

@@ -6,7 +6,7 @@ rounds and its files are read. Counted is what must not be:
 
 tracebacks  an error that is not one line of ours, or the death of the process
 nonsense    a line that says nothing, or a result that is none: no number, no round, no word of divergence
-slow        more than 20 seconds
+slow        more than 20 seconds of work
 """
 
 import argparse
@@ -29,8 +29,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-SLOW = 20  # seconds
-STUCK = 60  # seconds without a word, then the worker is ended
+SLOW = 20  # seconds of work, for other work on the machine is not ours; of waiting, six times that
+STUCK = 300  # seconds without a word, then the worker is ended
 MEMORY = 12 * 2**30  # bytes of address space a worker may ask for
 SAMPLE = 0.5  # of the accepted ones are trained
 COUNTS = ("tried", "accepted", "refused", "tracebacks", "nonsense", "slow")
@@ -132,13 +132,16 @@ def _ring(*_: object) -> None:
 
 @contextlib.contextmanager
 def _alarm(seconds: int) -> Iterator[None]:
-    before = signal.signal(signal.SIGALRM, _ring)
-    signal.alarm(seconds)
+    clocks = {signal.SIGPROF: signal.ITIMER_PROF, signal.SIGALRM: signal.ITIMER_REAL}
+    before = {which: signal.signal(which, _ring) for which in clocks}
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 6 * seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for which, clock in clocks.items():
+            signal.setitimer(clock, 0)
+            signal.signal(which, before[which])
 
 
 def attempt(overrides: list[str], train: bool, folder: Path) -> tuple[str, str]:
@@ -217,7 +220,9 @@ def _long(cfg: Any) -> bool:
     """Whether training takes long because that is what was asked for."""
     stage = cfg.stage if isinstance(cfg.stage, Mapping) else {}
     work = (cfg.local_steps, cfg.local_epochs, stage.get("rounds"), stage.get("local_epochs"))
-    return any(isinstance(n, int) and n > 5 for n in work)
+    sizes = cfg.model.get("sizes") if isinstance(cfg.model, Mapping) else None
+    widths = [n for n in sizes if isinstance(n, int)] if isinstance(sizes, Sequence) else []
+    return any(isinstance(n, int) and n > 5 for n in work) or max(widths, default=0) > 1000
 
 
 def _nonsense(folder: Path, summary: dict[str, Any]) -> Iterator[str]:
@@ -269,8 +274,6 @@ def worker(first: int, last: int) -> None:
             train = random.Random(-1 - number).random() < SAMPLE
             began = time.perf_counter()
             kind, why = attempt(overrides, train, Path(scratch) / f"run-{number}")
-            if kind == "slow":  # the machine may have been busy with something else
-                kind, why = attempt(overrides, train, Path(scratch) / f"again-{number}")
             seconds = time.perf_counter() - began
             told = {"number": number, "kind": kind, "why": why, "overrides": overrides, "seconds": seconds}
             print(json.dumps({**told, "trained": train}), file=out, flush=True)

@@ -292,10 +292,20 @@ def test_purchase100_remembers_what_was_fetched_first(
     one_line(lambda: Purchase100().load(tmp_path), "dataset_purchase.sha256")
 
 
-@pytest.mark.parametrize("name", sorted(set(DATASETS) - {"features", "digits", "covtype"}))
-def test_addresses_are_encrypted_where_no_checksum_protects(name: str) -> None:
-    for part in DATASETS[name]().parts:
-        assert part.md5 is not None or all(url.startswith("https://") for url in part.urls)
+@pytest.mark.parametrize("md5", [None, "0" * 32])
+def test_https_is_tried_first_and_http_only_where_a_checksum_protects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, md5: str | None
+) -> None:
+    asked: list[str] = []
+
+    def refuse(request: Any, timeout: float) -> Any:
+        asked.append(request.full_url)
+        raise urllib.error.URLError("nobody there")
+
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    urls = ["http://a/x", "https://b/x"]
+    one_line(lambda: download(urls, tmp_path / "x", label="dataset t", md5=md5), "nobody there")
+    assert asked == ["https://a/x", "https://b/x", *(["http://a/x"] if md5 else [])]
 
 
 BAD: dict[str, tuple[Any, Any, str]] = {

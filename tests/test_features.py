@@ -145,7 +145,7 @@ def test_a_killed_extraction_continues_and_ends_the_same(command, tmp_path, monk
 
     monkeypatch.setattr(nn.Module, "__call__", dies)
     done = command()
-    assert done.code == (130 if stop is KeyboardInterrupt else 1)
+    assert done.code == (130 if stop is KeyboardInterrupt else 2)
     if stop is KeyboardInterrupt:
         assert done.err == "stopped after 8 of 27 images; the same command continues\n"
     assert not (tmp_path / "features" / NAME).exists()

@@ -52,7 +52,7 @@ FUZZ = ROOT / "scripts" / "fuzz.py"
         (["hydra.run.dir=" + "a" * 300], ["aaa", "too long"]),
         (["hydra.run.dir=/proc/x/y"], ["/proc/x", "cannot be written"]),
         (["~rounds"], ["rounds is missing"]),
-        (["resume=null"], ["resume=null", "true or false"]),
+        (["resume=null"], ["resume=null", "needs a value"]),
         (["aggregator={_target_:os.getcwd}"], ["fedpriv list aggregator"]),
         (["aggregator._target_=os.getcwd"], ["aggregator._target_=os.getcwd", "has no setup"]),
         (["aggregator._target_=fedpriv.config"], ["aggregator._target_=fedpriv.config", "cannot be called"]),
@@ -162,7 +162,7 @@ def test_an_infinite_loss_is_called_diverged(fedpriv, one_run):
     done = fedpriv("run", *SMALL, "dp=none", "lr=1e6", "model.activation=relu", "weight_decay=1e6")
     assert done.code == 0 and "diverged" in done.err
     for file in one_run().glob("*.json"):
-        json.loads(file.read_text(), parse_constant=lambda word: pytest.fail(f"not JSON: {word}"))
+        json.loads(file.read_text(), parse_constant=pytest.fail)
 
 
 def test_memory_and_files_are_one_line():
@@ -174,10 +174,10 @@ def test_memory_and_files_are_one_line():
 
 
 def test_a_part_that_is_none_is_refused(config):
-    with pytest.raises(UserError, match=r"no weights|has no setup"):
+    with pytest.raises(UserError, match="gives str, which has no setup"):
         build(config(*SMALL, "aggregator._target_=os.getcwd"))
-    with pytest.raises(UserError, match="unknown"):
-        check(config(*SMALL, "aggregator._target_=builtins.print", "+aggregator.x=1"))
+    with pytest.raises(UserError, match="what it can be given is unknown"):
+        check(config(*SMALL, "aggregator._target_=builtins.dict"))
 
 
 # -- the fuzzer

@@ -3,6 +3,7 @@
 import hashlib
 import http.client
 import os
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ def download(
     """Fetch `target` from the first of `urls` that delivers it intact, or raise one `UserError`."""
     reasons = []
     part = target.with_name(target.name + ".part")
-    for url in urls:
+    for url in _encrypted_first(urls, checked=bool(md5 or sha256)):
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             _receive(url, part, target.name)
@@ -55,6 +56,12 @@ def download(
         f"{label}: no {target.name} in {target.parent} and it cannot be fetched ({why}); "
         "put the official files there or set data_dir (or FEDPRIV_DATA) to a folder that has them"
     )
+
+
+def _encrypted_first(urls: Sequence[str], checked: bool) -> list[str]:
+    """Every address by https; then, if a checksum tells what was changed on the way, by http as published."""
+    plain = [url for url in urls if url.startswith("http://")]
+    return [*dict.fromkeys(re.sub("^http://", "https://", url) for url in urls), *(plain if checked else ())]
 
 
 def _receive(url: str, part: Path, name: str) -> None:

@@ -16,7 +16,7 @@ updates are sent without any protection unless ldp or cdp protects the training:
 
 import math
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import nn
@@ -25,6 +25,7 @@ from fedpriv.engine import batches
 from fedpriv.engine.fast import cores
 from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError, positive
+from fedpriv.limits import Within
 from fedpriv.models.parts import normalises_batches
 from fedpriv.privacy.ledger import Release
 from fedpriv.randomness.source import Source, generator, key_of, seed_for
@@ -65,7 +66,7 @@ class FedPD(NoStage):
         distil_clip: float = 1.0,
         view: Literal["optimisation", "generalisation"] = "optimisation",
         entropy: Literal["mse", "variance"] = "mse",
-        rounds: int = 15,
+        rounds: Annotated[int, Within(least=1, most=10_000)] = 15,
         sample_rate: float = 1.0,
         local_epochs: int = 1,
         batch_size: int = 64,
