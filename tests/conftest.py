@@ -10,8 +10,10 @@ from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 
 from fedpriv import cli, sweep, task
+from fedpriv.build import build
 from fedpriv.config import register
 from fedpriv.errors import UserError
+from fedpriv.randomness.source import key_of
 
 # A run of about a second: small model, few clients, few rounds.
 SMALL = ("model.sizes=[8]", "clients=4", "rounds=3", "batch_size=64", "threads=1")
@@ -45,6 +47,12 @@ def fedpriv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         return SimpleNamespace(code=stop.value.code, out=out, err=err)
 
     return call
+
+
+@pytest.fixture
+def one_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of different configs draw the same numbers, so that two methods can be compared to the bit."""
+    monkeypatch.setattr(f"{build.__module__}.key_of", lambda seed, _: key_of(seed, "of all runs"))
 
 
 @pytest.fixture

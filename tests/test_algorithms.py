@@ -13,6 +13,8 @@ from fedpriv.build import build
 from fedpriv.errors import UserError
 from tests.conftest import SMALL
 
+pytestmark = pytest.mark.usefixtures("one_key")
+
 
 def trained(config, *overrides, rounds=2):
     trainer = build(config(*SMALL, *overrides)).trainer

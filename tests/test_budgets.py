@@ -1,5 +1,7 @@
 """Budgets per client, who is public, and the two ways to spend."""
 
+import math
+
 import numpy as np
 import pytest
 from opacus.accountants import RDPAccountant
@@ -166,7 +168,11 @@ def test_the_published_sigma_and_its_true_epsilon(samples, batch, stated, sigma,
     opacus.history = [(mechanism.sigma[0], batch / samples, 8000)]
     assert opacus.get_epsilon(1e-5) == pytest.approx(spent, rel=0.03)
     # Our larger orders help where epsilon is small: 0.159 instead of 0.17.
-    assert 0.9 <= epsilon_of(guarantee, facts, 80, "provable") / opacus.get_epsilon(1e-5) <= 1 + 1e-9
+    provable = epsilon_of(guarantee, facts, 80, "provable")
+    if spent > 50:  # so little noise that its end shows more often than delta allows
+        assert provable == math.inf
+    else:
+        assert 0.9 <= provable / opacus.get_epsilon(1e-5) <= 1.001
     report = Ledger(guarantee, facts.budgets, facts.delta, facts.accountant).report(
         planned=np.array([80]), noise_seeded=True
     )

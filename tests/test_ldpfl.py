@@ -435,6 +435,7 @@ def test_duchi_runs_at_once(config, method):
     assert trainer.ledger.claimed().max() == 8.0
 
 
+@pytest.mark.usefixtures("one_key")
 def test_shuffling_changes_the_order_and_nothing_else(config):
     models = []
     for upload in ("plain", "shuffled"):

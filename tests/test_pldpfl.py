@@ -283,6 +283,7 @@ def test_keep_leaves_the_old_model_whether_models_or_updates_are_sent(models, ke
     raise AssertionError("somebody was selected 100 times")
 
 
+@pytest.mark.usefixtures("one_key")
 def test_selection_is_repeatable_and_its_own(config):
     """The same seed selects the same clients; the batches and the noise do not depend on it."""
     models = []
