@@ -1,20 +1,28 @@
 """What one sample, client or run changes in what is released: its own clipped contribution only."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from numba import njit
+from torch.nn.utils import parameters_to_vector
 
 from fedpriv.build import build
 from fedpriv.engine.batches import Plan
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.loop import LoopEngine
 from fedpriv.engine.work import Private, Work
+from fedpriv.randomness import compiled, gaussian
+from fedpriv.randomness.source import Source
 from fedpriv.session import KEY
+from fedpriv.stages.fedpd.guard import OfClients
 from tests.conftest import SMALL
 from tests.draws import source
 from tests.test_engine import make
+from tests.test_fedpd_private import networks, recipe
+from tests.test_identity import features, on
 
 CLIP = 0.5
 
@@ -188,3 +196,125 @@ def test_a_damaged_key_is_no_key(fedpriv, tmp_path, content):
         and f"{len(content)} bytes instead of 32" in refused.err
         and "\n" not in refused.err.strip()
     )
+
+
+# -- whose numbers are whose
+
+
+def local_noise(engine, lr: list[float], **more) -> torch.Tensor:
+    """What the noise adds to each client's step, over its deviation, [C, P]; client 1's batches are empty."""
+    network, layout, stats, rows, buffers, samples = make("mlp", double=False)
+    sizes, lot, std = torch.tensor([[2, 1], [0, 0], [1, 2]]), 4.0, torch.tensor([0.5, 1.0, 2.0])
+    moved = []
+    for noise in (None, source(7)):
+        work = Work(
+            rows=rows.clone(),
+            buffers=buffers.clone(),
+            clients=torch.tensor([0, 1, 2]),
+            plan=Plan(torch.arange(2).expand(3, 2, 2).clone(), sizes, torch.ones(3, 2, dtype=torch.bool)),
+            source=source(5),
+            lr=lr,
+            private=Private(CLIP, std, lot, noise),
+            **more,
+        )
+        engine(network, layout, stats).train(work, samples)
+        moved.append(work.rows)
+    return (moved[0] - moved[1]).double() * lot / std[:, None]
+
+
+@pytest.mark.parametrize("more", [{}, {"home_lr": 0.5}], ids=["in place", "general"])
+@pytest.mark.parametrize(
+    "engine",
+    [partial(FastEngine, threads=1), partial(FastEngine, threads=2), LoopEngine],
+    ids=["one thread", "ahead", "loop"],
+)
+def test_every_client_step_and_weight_has_its_own_noise(engine, more):
+    """A step of length one shows its noise, whatever is in the batch; the other step has length zero."""
+    z = torch.cat([local_noise(engine, lr, **more) for lr in ([1.0, 0.0], [0.0, 1.0])])  # [2 C, P]
+    count = z.shape[1]
+    assert (torch.corrcoef(z) - torch.eye(6)).abs().max() < 5 / count**0.5
+    for part in (z[:, ::2], z[:, 1::2], z[:, : count // 2], z[:, count // 2 :]):
+        assert ((part.square().mean(1) - 1).abs() < 5 * (2 / part.shape[1]) ** 0.5).all()
+
+
+def keys_of(config, variant: str, secret: int) -> list[bytes]:
+    """Of every source that a part is given in two rounds."""
+    trainer = build(
+        config(*SMALL, f"dp={variant}", "epsilon=30", "noise_seed=os"), secret=lambda: bytes([secret]) * 32
+    ).trainer
+    keys = []
+
+    def watch(owner, name):
+        original = getattr(owner, name)
+
+        def watched(*given):
+            keys.extend(g.key for g in given if isinstance(g, Source))
+            keys.extend(g.source.key for g in given if isinstance(g, Work))
+            return original(*given)
+
+        setattr(owner, name, watched)
+
+    for name in ("sample", "plan", "local", "client", "server"):
+        watch(trainer.mechanism, name)
+    watch(trainer.upload, "encode")
+    watch(trainer.engine, "train")
+    trainer.round()
+    trainer.round()
+    return keys
+
+
+@pytest.mark.parametrize("variant", ["ldp", "cdp", "ddp"])
+def test_every_source_follows_from_the_secret_and_the_round(config, variant):
+    """Sampling, batches, local noise, dropout, the clients', the upload's and the server's, in two rounds."""
+    one, again, other = (keys_of(config, variant, secret) for secret in (1, 1, 2))
+    assert one == again and len(one) == 14 == len(set(one))
+    assert not set(one) & set(other)
+
+
+def test_runs_on_neighbouring_data_share_no_noise(config, tmp_path):
+    """Two runs that differ in one sample would cancel it: what is left is the sample."""
+    keys = []
+    for shift in (0.0, 0.0, 1e-3):
+        features(tmp_path / "own.npz", shift)
+        keys.append(build(config(*on(tmp_path)[:-1])).trainer.source.key)
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_the_distilling_server_adds_noise_of_its_own_every_round():
+    """Nobody takes part, so a round moves the networks by its noise: 3 * 2 / 2 of deviation."""
+    guard, moves = OfClients(recipe(sample_rate=0.5), (5, 5, 5, 5), source(), 2.0, 3.0), []
+    for number in range(2):
+        both = networks()
+        start = parameters_to_vector([p for n in both for p in n.parameters()]).detach()
+        guard.merge(both, [], [], number)
+        moves.append(parameters_to_vector([p for n in both for p in n.parameters()]).detach() - start)
+    z = torch.stack(moves) / 3
+    assert (torch.corrcoef(z) - torch.eye(2)).abs().max() < 5 / z.shape[1] ** 0.5
+    assert ((z.square().mean(1) - 1).abs() < 5 * (2 / z.shape[1]) ** 0.5).all()
+
+
+@compiled._intrinsic
+def _normals_of_words(typing, out, words):
+    def write(eight, args):
+        made = eight.pair(*(eight.load(args[1], n, compiled._VECTOR) for n in range(2)))
+        for place, z in enumerate(made):
+            eight.store(z, args[0], place)
+
+    return compiled._instructions(write, "floats", "words")
+
+
+@njit
+def normals_of_words(out, words):
+    """out [2, 8]: the normals of eight pairs of words [2, 8]."""
+    _normals_of_words(compiled._address(out), compiled._address(words))
+
+
+def test_compiled_normals_reach_as_far_as_the_oracles():
+    """The rarest words, which no test can wait for: a radius of sqrt(94 ln 2) = 8.07 deviations."""
+    first = np.array([0, 0, 0, 1, 255, 256, 2**31, 2**32 - 1], np.uint32)
+    second = np.array([0x3FFFF, 0, 1 << 18, 0, 2**32 - 1, 7, 2**31, 2**32 - 1], np.uint32)
+    out = np.zeros((2, 8), np.float32)
+    normals_of_words(out, np.stack([first, second]))
+    x, y = gaussian.pair(*(torch.from_numpy(w.view(np.int32)) for w in (first, second)))
+    torch.testing.assert_close(torch.from_numpy(out), torch.stack([x, y]), rtol=1e-6, atol=1e-6)
+    assert np.hypot(*out)[:2] == pytest.approx((94 * np.log(2)) ** 0.5, rel=1e-6)
