@@ -115,7 +115,7 @@ FAULTS = (
             ),
             "gradient / work.private.lot + public": "gradient / max(1, size) + public",
         },
-        MISSING,
+        (f"{DRAWS}a_samples_weight_does_not_depend_on_how_many_there_are",),
     ),
     # -- keys
     Fault(
