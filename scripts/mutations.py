@@ -419,7 +419,7 @@ FAULTS = (
     Fault(
         "amplification lacks its factor of three",
         {"factor = 0.0 if k == 2 else math.log(3)": "factor = 0.0"},
-        (f"{DDP}a_pinned_epsilon_at_a_rate_below_one",),
+        (f"{PRIVACY}a_pinned_epsilon_of_ddp_where_the_amplifications_factor_of_three_counts",),
     ),
     Fault(
         "ddp counts amplification against the server",
