@@ -11,7 +11,7 @@ SEEDS ?=
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long lint format bench campaign clean
+.PHONY: help install demo test test-long lint format bench campaign mutations clean
 
 help:
 	@echo "make demo       install and run the built-in example (digits, 20 clients, LDP, epsilon 8)"
@@ -21,6 +21,7 @@ help:
 	@echo "                reproduce-privatefl, reproduce-all; SCALE=full|cpu|smoke JOBS=2 SEEDS=3"
 	@echo "make bench      speed against Opacus, as ratios"
 	@echo "make campaign   kills, faults and hostile configurations against runs, with counts; MINUTES=30"
+	@echo "make mutations  faults put into a copy of the code one at a time: how many the tests notice"
 	@echo "make lint       ruff and mypy;  make format  rewrites the code's layout"
 	@echo "make clean      remove the environment and caches (results in outputs/ stay)"
 
@@ -60,6 +61,9 @@ bench: $(VENV)/.installed
 
 campaign: $(VENV)/.installed
 	$(BIN)/python scripts/campaign.py --minutes $(MINUTES)
+
+mutations: $(VENV)/.installed-dev
+	$(BIN)/python scripts/mutations.py
 
 # reproduce-pfa-fig3 is the recipe pfa/fig3, reproduce-pfa all of that paper's: the first dash becomes a slash.
 reproduce-%: RECIPE = $(shell echo '$*' | sed 's,-,/,')

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,10 @@ from fedpriv.build import build
 from fedpriv.engine.layout import Layout
 from fedpriv.mechanisms.base import NoPrivacy
 from fedpriv.mechanisms.cdp import CDP
+from fedpriv.mechanisms.duchi import Duchi
 from fedpriv.mechanisms.ldp import LDP
+from fedpriv.mechanisms.pldp_gaussian import PLDPGaussian
+from fedpriv.mechanisms.pldp_sign import PLDPSign
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.setting import Round, Setting
@@ -327,3 +331,24 @@ def test_means_by_hand():
     hidden = SimpleNamespace(**{**vars(round_of(setting(clients=3, samples=[10, 20, 70], rate=0.5), [0, 1]))})
     hidden.constant_weights, hidden.expected = True, 1.5  # half of three clients, whoever they are: total 50
     assert float(size(uploads[:2], hidden)) == pytest.approx((10 * 1 + 20 * 2) / 50)
+
+
+# -- whole models
+
+
+@pytest.mark.parametrize(
+    "mechanism", [Duchi(), PLDPGaussian(), PLDPSign()], ids=["duchi", "gaussian", "sign"]
+)
+def test_models_are_perturbed_by_each_clients_own_numbers(mechanism):
+    """Equal models are sent with independent noise, and a client's is the same whoever else takes part."""
+    width = 20_000
+    facts = replace(setting(clients=3, epsilon=1.0), layout=Layout({"w": torch.zeros(width)}))
+    mechanism.setup(facts)
+
+    def sent(clients):
+        round_ = replace(round_of(facts, clients), start=torch.zeros(width))
+        return mechanism.client(torch.zeros(len(clients), width), round_, source())
+
+    three = sent([0, 1, 2])
+    assert (torch.corrcoef(three) - torch.eye(3)).abs().max() < 5 / math.sqrt(width)
+    assert torch.equal(sent([0, 2]), three[[0, 2]])

@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from math import comb
 
 import dp_accounting
 import numpy as np
@@ -19,6 +20,7 @@ from fedpriv.privacy.ledger import Guarantee, Ledger
 from fedpriv.privacy.skellam import SampledSkellam
 from fedpriv.randomness import gaussian
 from tests.conftest import SMALL
+from tests.test_ddp import observed, rdp_epsilon
 
 CASES = [
     (0.1, 2.16, 1500, 1e-3),
@@ -243,3 +245,25 @@ def test_the_chance_beyond_the_end_is_no_less_than_for_any_move():
             assert chance <= floats.beyond(move, 10_000)
     # Usual noise: nothing anybody would notice.
     assert SampledGaussian(0.1, 1.0, 1500, 531_400).beyond() < 1e-6
+
+
+def test_a_pinned_epsilon_of_ddp_where_the_amplifications_factor_of_three_counts():
+    """K = 100, rate 0.1, 50 rounds at 2.0 against outsiders: the best order is 5, at 8.0 it would be 2, whose
+    one term has no factor. The curve from the formulas alone; without the factor it would say 1.30."""
+    ledger = observed("outsider", epsilon=2.0)[2]
+    (event,) = ledger.guarantee.claimed[0]
+    v, l1, l2, q = event.variance, event.l1, event.l2, 0.1
+
+    def skellam(a):
+        return a * l2**2 / (2 * v) + min(((2 * a - 1) * l2**2 + 6 * l1) / (4 * v**2), 3 * l1 / (2 * v))
+
+    def sampled(a, factor):
+        total = (1 - q) ** (a - 1) * (a * q - q + 1)
+        for k in range(2, a + 1):
+            weight = (1 if k == 2 else factor) * comb(a, k) * (1 - q) ** (a - k) * q**k
+            total += weight * np.exp((k - 1) * skellam(k))
+        return np.log(total) / (a - 1)
+
+    right, wrong = (rdp_epsilon(lambda a, f=f: sampled(a, f), 50, 1e-3) for f in (3, 1))
+    assert (right, wrong) == pytest.approx((2.0, 1.3), rel=0.01)
+    assert ledger.observed("outsider", planned=True).max() == pytest.approx(right, rel=0.005)

@@ -1,0 +1,606 @@
+"""Faults put into a copy of the code, one at a time: do the tests notice? `make mutations`.
+
+Each fault is one that would make a run less private than its ledger says. A fault is found by its old text
+anywhere in the package, not by a path, so that it survives a move; text that is gone or stands in two places
+is "stale", an error like a fault that nobody notices. What counts as caught is a test that fails, not one
+that cannot be run. First all the tests have to pass in the copy without a fault.
+
+  python scripts/mutations.py [--only NAME ...] [--list]
+"""
+
+import argparse
+import importlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE, CONF = "fedpriv", "conf"
+LEFT_BEHIND = (".git", ".venv", ".*_cache", "outputs", "build", "*.egg-info")
+HEAVY = ("torch", "opacus", "dp_accounting", "hydra", "numba", "pandas", "scipy.stats", "matplotlib")
+LIMIT, ALL = 300.0, 1800.0  # seconds of one fault's tests, and of all of them without a fault
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    edits: dict[str, str]  # old text, which occurs exactly once in the package, and what replaces it
+    tests: tuple[str, ...]  # the fewest that should notice, as pytest names them
+    compiled: bool = False  # whether machine code that outlives a process is made of it
+
+
+_SECONDS = count()  # no two edits of a file have the same time
+
+
+class Stale(Exception):
+    """A fault whose text is no longer there, or not once."""
+
+
+DRAWS, MECHANISMS, PRIVACY = (f"tests/test_{n}.py::test_" for n in ("private_draws", "mechanisms", "privacy"))
+DDP, FEDPD, ABSENT = (f"tests/test_{n}.py::test_" for n in ("ddp", "fedpd", "fedpd_absent"))
+LDPFL, RANDOM, RUN = (f"tests/test_{n}.py::test_" for n in ("ldpfl", "randomness", "run"))
+
+MISSING = (f"{DRAWS}a_missing_sample_moves_the_clipped_sum_by_one_clip_at_most",)
+LOCAL_NOISE = (f"{DRAWS}every_client_step_and_weight_has_its_own_noise",)
+SOURCES = (f"{DRAWS}every_source_follows_from_the_secret_and_the_round",)
+SECRET = f"{DRAWS}a_secret_key_decides_noise_batches_and_who_takes_part"
+FROM_SEED = 'Source(self.seed.to_bytes(32, "little"))'  # of the config, which is public
+
+FAULTS = (
+    # -- who is sampled, and what that is charged as
+    Fault(
+        "ldp trains on shuffled passes instead of Poisson batches",
+        {
+            "batches.poisson(samples, self._rates[clients], steps, names, source)": (
+                "batches.shuffled(samples, self.setting.batch_size, steps, torch.as_tensor(clients), source)"
+            )
+        },
+        (f"{DRAWS}batches_of_ldp_have_the_variance_of_poisson_sampling",),
+    ),
+    Fault(
+        "cdp draws a fixed number of clients, charged as Poisson",
+        {
+            "source.below(self.setting.sample_rate, everyone, 1)[:, 0].numpy()": (
+                "(source.uniforms(everyone, 1)[:, 0].numpy().argsort().argsort()"
+                " < self.setting.sample_rate * len(everyone))"
+            )
+        },
+        (f"{MECHANISMS}cohorts_vary_as_poisson_sampling_makes_them",),
+    ),
+    Fault(
+        "clients join more often than they are charged for",
+        {"below(self.setting.sample_rate, everyone": "below(1.1 * self.setting.sample_rate, everyone"},
+        (f"{MECHANISMS}cohorts_vary_as_poisson_sampling_makes_them",),
+    ),
+    Fault(
+        "samples join batches more often than they are charged for",
+        {"limit_of(rates)[client]": "limit_of(1.2 * rates)[client]"},
+        (f"{MECHANISMS}ldp_samples_batches_at_the_rate_it_is_charged_for",),
+    ),
+    Fault(
+        "ldp is charged at half its sampling rate",
+        {"SampledGaussian(row[0], sigmas[row], row[1])": "SampledGaussian(row[0] / 2, sigmas[row], row[1])"},
+        (f"{MECHANISMS}ldp_samples_batches_at_the_rate_it_is_charged_for",),
+    ),
+    Fault(
+        "a sum of clients is divided by how many came",
+        {
+            "return np.flatnonzero(drawn & eligible), self.setting.sample_rate * self.setting.clients": (
+                "return np.flatnonzero(drawn & eligible), float(drawn.sum())"
+            )
+        },
+        (f"{MECHANISMS}cdp_samples_clients_by_poisson_and_charges_everyone",),
+    ),
+    Fault(
+        "sums of samples are divided by the batch's own size",
+        {
+            "own * clip / norms.clamp(min=clip) / work.private.lot": (
+                "own * clip / norms.clamp(min=clip) / sizes[:, step, None].clamp(min=1)"
+            ),
+            "gradient / work.private.lot + public": "gradient / max(1, size) + public",
+        },
+        (f"{DRAWS}a_samples_weight_does_not_depend_on_how_many_there_are",),
+    ),
+    # -- keys
+    Fault(
+        "the server's noise is the same every round",
+        {"self.source.of(part, number) for part": "self.source.of(part) for part"},
+        (f"{DRAWS}rounds_have_noises_of_their_own",),
+    ),
+    Fault(
+        "local noise is the same every round",
+        {'self.source.of("noise", round_.number)': 'self.source.of("noise")'},
+        SOURCES,
+    ),
+    Fault(
+        "the server's noise follows from the config under noise_seed=os",
+        {"self.source.of(part, number) for part": f"{FROM_SEED}.of(part, number) for part"},
+        (f"{SECRET}[cdp]",),
+    ),
+    Fault(
+        "batches follow from the config under noise_seed=os",
+        {'self.source.of("batches", round_.number)': f'{FROM_SEED}.of("batches", round_.number)'},
+        (f"{SECRET}[ldp]",),
+    ),
+    Fault(
+        "who takes part follows from the config under noise_seed=os",
+        {'self.source.of("sampling", number, attempt)': f'{FROM_SEED}.of("sampling", number, attempt)'},
+        (f"{SECRET}[cdp]",),
+    ),
+    Fault(
+        "local noise follows from the config under noise_seed=os",
+        {'self.source.of("noise", round_.number)': f'{FROM_SEED}.of("noise", round_.number)'},
+        SOURCES,
+    ),
+    Fault(
+        "dropout follows from the config under noise_seed=os",
+        {'self.source.of("training", round_.number)': f'{FROM_SEED}.of("training", round_.number)'},
+        SOURCES,
+    ),
+    Fault(
+        "noise is not keyed by the run's identity",
+        {"key_of(seed, _noise_identity(cfg, data)) if seeded": 'key_of(seed, "") if seeded'},
+        (f"{DRAWS}no_two_runs_share_a_key[rounds=4]",),
+    ),
+    Fault(
+        "runs on other data share a key",
+        {'f"{identity.of_config(same)} {data.fingerprint}"': "identity.of_config(same)"},
+        (f"{DRAWS}runs_on_neighbouring_data_share_no_noise",),
+    ),
+    Fault(
+        "runs of other seeds share a key",
+        {"repr((int(seed), identity))": "repr(identity)"},
+        (f"{RANDOM}a_key_has_all_its_bytes_and_runs_have_keys_of_their_own",),
+    ),
+    Fault(
+        "a short key file is accepted",
+        {"key = path.read_bytes()": 'key = path.read_bytes().ljust(KEY_BYTES, b"0")[:KEY_BYTES]'},
+        (f"{DRAWS}a_damaged_key_is_no_key",),
+    ),
+    Fault(
+        "everybody may read the key file",
+        {"os.O_EXCL, 0o600)": "os.O_EXCL, 0o644)"},
+        (f"{DRAWS}a_key_is_made_whole_for_its_owner_only_and_deleted_at_the_end",),
+    ),
+    # -- whose numbers depend on whom
+    Fault(
+        "dropout masks go by the place in the batch",
+        {"self._samples = samples": "self._samples = torch.arange(len(samples), device=samples.device)"},
+        MISSING,
+    ),
+    Fault(
+        "batches are drawn by the place among a client's samples",
+        {"source.words(names[client, place], _STEPS": "source.words((client << 32) | place, _STEPS"},
+        (f"{RANDOM}a_sample_that_is_absent_changes_no_other_samples_batches",),
+    ),
+    Fault(
+        "all clients have the same local noise",
+        {
+            "noise.add_normals_(target, scale, who[: len(target)], step)": (
+                "noise.add_normals_(target, scale, 0 * who[: len(target)], step)"
+            ),
+            "partial(noise.normals, who, chunk.rows)": "partial(noise.normals, 0 * who, chunk.rows)",
+            "noise.normals(work.clients[here], row": "noise.normals(0 * work.clients[here], row",
+        },
+        LOCAL_NOISE,
+    ),
+    Fault(
+        "all local steps have the same noise",
+        {
+            "noise.add_normals_(target, scale, who[: len(target)], step)": (
+                "noise.add_normals_(target, scale, who[: len(target)])"
+            ),
+            "partial(noise.normals, who, chunk.rows)": "lambda step: noise.normals(who, chunk.rows)",
+            "row[None], step)[0]": "row[None])[0]",
+        },
+        LOCAL_NOISE,
+    ),
+    Fault(
+        "all clients answer by the same numbers (LDP-FL)",
+        {"source.uniforms(round_.clients[rows], ": "source.uniforms(0 * round_.clients[rows], "},
+        (f"{MECHANISMS}models_are_perturbed_by_each_clients_own_numbers",),
+    ),
+    Fault(
+        "all clients perturb with the same noise (PLDP-FL)",
+        {"add_normals_(result, std, round_.clients)": "add_normals_(result, std, 0 * round_.clients)"},
+        (f"{MECHANISMS}models_are_perturbed_by_each_clients_own_numbers",),
+    ),
+    Fault(
+        "FedPD's feature noise goes by the place in the batch",
+        {
+            "recipe.noise.draw(x, self.feature_noise, samples, self.number)": (
+                "recipe.noise.draw(x, self.feature_noise, torch.arange(len(x)), self.number)"
+            )
+        },
+        (f"{ABSENT}a_sample_moves_the_clipped_sums_by_no_more_than_the_clip[optimisation-1]",),
+    ),
+    Fault(
+        "FedPD's batches are drawn by the place among a client's samples",
+        {"below(1 / steps, samples, count)": "below(1 / steps, torch.arange(len(samples)), count)"},
+        (f"{ABSENT}a_sample_moves_the_clipped_sums_by_no_more_than_the_clip[optimisation-1]",),
+    ),
+    Fault(
+        "FedPD's released noise goes by the place among the samples",
+        {"noise.draw(x, source, block)": "noise.draw(x, source, torch.arange(len(block)))"},
+        (f"{ABSENT}released_noise_is_a_samples_own",),
+    ),
+    Fault(
+        "FedPD's server adds the same noise every round",
+        {'self.source.of("server").normal(start, number)': 'self.source.of("server").normal(start)'},
+        (f"{DRAWS}the_distilling_server_adds_noise_of_its_own_every_round",),
+    ),
+    # -- how much noise
+    Fault(
+        "cdp's noise is nine tenths of what is charged",
+        {"noise * (self.z * self.threshold": "noise * (0.9 * self.z * self.threshold"},
+        (f"{MECHANISMS}cdp_noise_has_the_calibrated_size",),
+    ),
+    Fault(
+        "ldp's noise is nine tenths of what is charged",
+        {"self.sigma[clients] * self.clip_norm, dtype": "0.9 * self.sigma[clients] * self.clip_norm, dtype"},
+        (f"{MECHANISMS}ldp_calibrates_each_client_to_its_own_rate_steps_and_budget",),
+    ),
+    Fault(
+        "the engines add nine tenths of the noise",
+        {
+            "scale = -lr / work.private.lot": "scale = -0.9 * lr / work.private.lot",
+            "work.private.noise_std[position] * z": "0.9 * work.private.noise_std[position] * z",
+        },
+        LOCAL_NOISE,
+    ),
+    Fault(
+        "local noise is on half of the weights only",
+        {
+            "add_noise(rows, scale * chunk.active[:, step], step)": (
+                "add_noise(rows[:, : rows.shape[1] // 2], scale * chunk.active[:, step], step)"
+            ),
+            "gradient = gradient + work.private.noise_std[position] * z": (
+                "gradient[: len(z) // 2] += work.private.noise_std[position] * z[: len(z) // 2]"
+            ),
+        },
+        LOCAL_NOISE,
+    ),
+    Fault(
+        "the server's noise is on half of the weights only",
+        {"source.normal(aggregate)": "source.normal(aggregate) * (torch.arange(len(aggregate)) % 2)"},
+        (f"{MECHANISMS}cdp_noise_has_the_calibrated_size",),
+    ),
+    Fault(
+        "an empty batch gets no noise",
+        {
+            "scale * chunk.active[:, step], ": "scale * chunk.active[:, step] * (sizes[:, step] > 0), ",
+            "if work.private.noise:": "if work.private.noise and size:",
+        },
+        LOCAL_NOISE,
+    ),
+    Fault(
+        "the adaptive bit's noise is a tenth",
+        {"(self.bit_noise * largest_weight)": "(0.1 * self.bit_noise * largest_weight)"},
+        (f"{MECHANISMS}both_adaptive_releases_have_the_noise_they_are_charged_for",),
+    ),
+    Fault(
+        "the adaptive update has the unsplit noise",
+        {"noise[:-1] * (self.z_update * ": "noise[:-1] * (self.z * "},
+        (f"{MECHANISMS}both_adaptive_releases_have_the_noise_they_are_charged_for",),
+    ),
+    Fault(
+        "normals are nine tenths as wide",
+        {
+            "b.fmul(logarithm, number(-2))": "b.fmul(logarithm, number(-1.62))",
+            "(logarithm.clamp(max=0.0) * -2.0).sqrt()": "(logarithm.clamp(max=0.0) * -1.62).sqrt()",
+        },
+        (f"{RANDOM}normals_follow_the_normal_law",),
+        compiled=True,
+    ),
+    Fault(
+        "compiled normals end at 5.77 deviations",
+        {
+            "logarithm = b.fadd(whole, rest)": (
+                "logarithm = b.fadd(whole, rest)\n        end = number(-16.65)  # -5.77^2 / 2\n"
+                '        logarithm = b.select(b.fcmp_ordered(">", logarithm, end), logarithm, end)'
+            )
+        },
+        (f"{DRAWS}compiled_normals_reach_as_far_as_the_oracles",),
+        compiled=True,
+    ),
+    Fault(
+        "ddp's shares of noise are for all clients instead of those present",
+        {"self.variance / self._upload.least(participants)": "self.variance / self.setting.clients"},
+        (f"{DDP}every_round_releases_the_same_noise_whoever_takes_part[2-masked]",),
+    ),
+    Fault(
+        "an answer leans further than epsilon allows (LDP-FL)",
+        {"uniform < (1 + place * tilt) / 2": "uniform < (1 + 1.1 * place * tilt) / 2"},
+        (f"{LDPFL}the_two_ends_of_the_range_differ_by_exactly_e_to_the_epsilon",),
+    ),
+    # -- clipping
+    Fault(
+        "samples are not clipped",
+        {
+            "own * clip / norms.clamp(min=clip) / work": "own / work",
+            "(per_sample * (clip / norms.clamp(min=clip)))[:size]": "per_sample[:size]",
+        },
+        MISSING,
+    ),
+    Fault(
+        "samples are clipped layer by layer",
+        {
+            "sum(\n            (layer.square_norms(": "max_of(\n            (layer.square_norms(",
+            "class GhostTape:": (
+                "def max_of(norms: Any, start: Tensor) -> Tensor:\n"
+                "    return torch.stack([start, *norms]).amax(0)\n\n\nclass GhostTape:"
+            ),
+        },
+        (f"{MISSING[0]}[mlp-FastEngine]",),
+    ),
+    Fault(
+        "samples are clipped at twice the bound",
+        {"Private(self.clip_norm, std": "Private(2 * self.clip_norm, std"},
+        (f"{MECHANISMS}ldp_calibrates_each_client_to_its_own_rate_steps_and_budget",),
+    ),
+    Fault(
+        "updates are clipped at twice the bound",
+        {"= clip(messages, self.threshold)": "= clip(messages, 2 * self.threshold)"},
+        (f"{MECHANISMS}one_client_moves_the_aggregate_by_at_most_the_sensitivity",),
+    ),
+    Fault(
+        "updates are clipped tensor by tensor",
+        {
+            "clipped, norms = clip(messages, self.threshold)": (
+                "parts = messages.split([e.stop - e.start for e in self.setting.layout.shared_entries], 1)\n"
+                "        clipped = torch.cat([clip(p, self.threshold)[0] for p in parts], 1)\n"
+                "        norms = messages.norm(dim=1, keepdim=True)"
+            )
+        },
+        (f"{MECHANISMS}one_client_moves_the_aggregate_by_at_most_the_sensitivity",),
+    ),
+    Fault(
+        "an update that overflowed passes the clip",
+        {"messages = messages.masked_fill(~norms.isfinite(), 0)": "messages = messages.nan_to_num()"},
+        (f"{MECHANISMS}an_overflowing_update_is_bounded_too",),
+    ),
+    Fault(
+        "ddp sends roundings beyond the norm bound",
+        {"if torch.linalg.vector_norm(rounded, dtype=torch.float64) <= self.bound:": "if attempt >= 0:"},
+        (f"{DDP}rounding_is_unbiased_and_keeps_its_bound",),
+    ),
+    # -- the ledger
+    Fault(
+        "cdp charges participants only, under Poisson sampling",
+        {"if self.setting.schedule is not None else np.arange(self.setting.clients)": ""},
+        (f"{MECHANISMS}cdp_samples_clients_by_poisson_and_charges_everyone",),
+    ),
+    Fault(
+        "the first round is not charged",
+        {"self.participations[clients] += 1": "self.participations[clients] += self.rounds > 0"},
+        (f"{PRIVACY}the_ledger_charges_whom_it_is_told_and_nobody_else",),
+    ),
+    Fault(
+        "noise is calibrated to one round less",
+        {"return self.rounds if self.schedule is None": "return self.rounds - 1 if self.schedule is None"},
+        (f"{MECHANISMS}cdp_budget",),
+    ),
+    Fault(
+        "delta is doubled",
+        {"rdp=curve, delta=delta)": "rdp=curve, delta=2 * delta)"},
+        (f"{PRIVACY}rdp_is_at_most_opacus_and_equals_dp_accounting",),
+    ),
+    Fault(
+        "the Renyi curve is scaled down",
+        {"curve = curve + times * event.rdp()": "curve = curve + 0.9 * times * event.rdp()"},
+        (f"{PRIVACY}rdp_is_at_most_opacus_and_equals_dp_accounting",),
+    ),
+    Fault(
+        "pld composes one participation less",
+        {"SelfComposedDpEvent(known, times)": "SelfComposedDpEvent(known, max(1, times - 1))"},
+        (f"{PRIVACY}pld_of_a_gaussian_is_exact",),
+    ),
+    Fault(
+        "Skellam's L1 norm is taken as its L2 norm",
+        {"variance, l1_norm(l2, self.width), l2)": "variance, l2, l2)"},
+        (f"{DDP}a_pinned_epsilon_at_a_rate_below_one",),
+    ),
+    Fault(
+        "amplification lacks its factor of three",
+        {"factor = 0.0 if k == 2 else math.log(3)": "factor = 0.0"},
+        (f"{PRIVACY}a_pinned_epsilon_of_ddp_where_the_amplifications_factor_of_three_counts",),
+    ),
+    Fault(
+        "ddp counts amplification against the server",
+        {"self._charge(self.z, self.bits, rate=1.0)": "self._charge(self.z, self.bits, rate=self.rate)"},
+        (f"{DDP}a_pinned_epsilon_at_a_rate_below_one",),
+    ),
+    Fault(
+        "shuffling amplifies twice as much as the bound",
+        {"* 8 * inner": "* 4 * inner"},
+        (f"{LDPFL}the_shuffle_bound_by_hand_and_its_range",),
+    ),
+    Fault(
+        "that labels are public is not said of the neighbours",
+        {"if narrower else before.relation": "if False else before.relation"},
+        (f"{FEDPD}what_is_proved_is_proved_of_neighbours_with_the_same_labels",),
+    ),
+    Fault(
+        "a release without protection leaves the proof as it was",
+        {"provable=None if release.flaws else before.provable": "provable=before.provable"},
+        (f"{FEDPD}the_ledger_says_what_sharing_costs_and_that_nothing_is_proved",),
+    ),
+    Fault(
+        "nobody asks who can afford a round",
+        {"eligible = self.ledger.eligible()\n": "eligible = np.ones(self.setting.clients, dtype=bool)\n"},
+        (f"{RUN}clients_out_of_budget_opt_out_and_training_ends",),
+    ),
+    Fault(
+        "a client opts out a round too late",
+        {"claimed, self.participations + 1, ()": "claimed, self.participations, ()"},
+        (f"{PRIVACY}a_client_opts_out_before_the_round_that_would_overspend",),
+    ),
+    # -- the secure sum
+    Fault(
+        "the secure sum has no masks",
+        {"mask = self._mask(seed, messages)": "mask = 0 * self._mask(seed, messages)"},
+        (f"{DDP}masks_cancel_and_hide",),
+    ),
+    Fault(
+        "too few who remain are summed all the same",
+        {"few = len(here) < self.least(count) or not": "few = not"},
+        (f"{DDP}a_round_with_too_few_left_is_refused",),
+    ),
+)
+
+
+# -- the copy
+
+
+@contextmanager
+def copied() -> Iterator[Path]:
+    """A copy of the repository whose package has its config inside, so that no installed one is asked."""
+    with tempfile.TemporaryDirectory(prefix="mutations-") as place:
+        copy = Path(place) / "copy"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_BEHIND))
+        (copy / PACKAGE / CONF).symlink_to(Path("..") / CONF)
+        yield copy
+
+
+def tested(copy: Path, tests: tuple[str, ...], limit: float = LIMIT, cache: str = "") -> tuple[int, str]:
+    """Pytest's exit code and what it said, from a child of this process, which has torch imported.
+
+    `cache` is an empty folder for machine code, where what lies beside the sources must not be used.
+    """
+    assert PACKAGE not in sys.modules, "a child would have it from here"
+    with tempfile.TemporaryFile() as out:
+        child = os.fork()
+        if not child:
+            code = 99
+            try:
+                os.dup2(out.fileno(), 1)
+                os.dup2(out.fileno(), 2)
+                signal.alarm(int(limit))  # ends the child
+                code = _pytest(copy, tests, cache)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        out.seek(0)
+        said = out.read().decode(errors="replace")
+    code = os.waitstatus_to_exitcode(status)
+    return code, f"{said}\nstopped after {limit:.0f} s" if code == -signal.SIGALRM else said
+
+
+def _pytest(copy: Path, tests: tuple[str, ...], cache: str) -> int:
+    """In the child: the tests against the copy, which is what is imported."""
+    import numba
+    import pytest
+
+    os.chdir(copy)
+    sys.path.insert(0, str(copy))
+    os.environ["PYTHONPATH"] = str(copy)  # of the commands a test starts
+    if cache:
+        numba.config.CACHE_DIR = cache
+    package, conf = importlib.import_module(PACKAGE), importlib.import_module(f"{PACKAGE}.{CONF}")
+    found = [Path(str(module.__file__)).resolve() for module in (package, conf)]
+    assert found == [(copy / part / "__init__.py").resolve() for part in (PACKAGE, CONF)], found
+    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+
+
+def edited(fault: Fault, root: Path) -> dict[Path, str]:
+    """The files a fault changes, as they are with it."""
+    texts = {path: path.read_text() for path in sorted((root / PACKAGE).rglob("*.py"))}
+    changed: dict[Path, str] = {}
+    for old, new in fault.edits.items():
+        where = [path for path, text in texts.items() for _ in range(text.count(old))]
+        if len(where) != 1:
+            raise Stale(f"occurs {len(where)} times: {old.splitlines()[0]}")
+        changed[where[0]] = changed.get(where[0], texts[where[0]]).replace(old, new)
+        compile(changed[where[0]], str(where[0]), "exec")
+    return changed
+
+
+@contextmanager
+def applied(fault: Fault, copy: Path) -> Iterator[None]:
+    """The copy with a fault. Times of change tell Python and numba that what they compiled has changed."""
+    before = {path: (path.read_bytes(), path.stat()) for path in edited(fault, copy)}
+    try:
+        for path, text in edited(fault, copy).items():
+            path.write_text(text)
+            os.utime(path, (time.time(), time.time() + 60 + next(_SECONDS)))
+        yield
+    finally:
+        for path, (content, stat) in before.items():
+            path.write_bytes(content)
+            os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+# -- the verdicts
+
+
+def judge(fault: Fault, copy: Path) -> tuple[str, str]:
+    """caught, MISSED, stale or broken, and what was seen."""
+    try:
+        with applied(fault, copy), tempfile.TemporaryDirectory() as fresh:
+            code, said = tested(copy, fault.tests, cache=fresh if fault.compiled else "")
+    except Stale as problem:
+        return "stale", str(problem)
+    return {0: "MISSED", 1: "caught"}.get(code, "broken"), _reason(said) if code else ""
+
+
+def _reason(said: str) -> str:
+    lines = [line[1:].strip() for line in said.splitlines() if line.startswith("E  ")]
+    return lines[0] if lines else said.strip().splitlines()[-1]
+
+
+def shown(faults: list[Fault]) -> int:
+    """Every fault, where it is and who should notice; how many are stale."""
+    stale = 0
+    for fault in faults:
+        try:
+            places = ", ".join(str(p.relative_to(ROOT)) for p in edited(fault, ROOT))
+        except Stale as problem:
+            places, stale = f"STALE: {problem}", stale + 1
+        print(f"{fault.name}\n    {places}\n    {' '.join(fault.tests)}")
+    print(f"{len(faults)} faults, {stale} stale")
+    return stale
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="faults whose name holds one of these")
+    parser.add_argument("--list", action="store_true", help="show the faults and where they are; run nothing")
+    given = parser.parse_args()
+    faults = [f for f in FAULTS if not given.only or any(part in f.name for part in given.only)]
+    if not faults:
+        parser.error(f"no fault is called {' or '.join(given.only)}; --list shows them")
+    if given.list:
+        return 1 if shown(faults) else 0
+    for name in HEAVY:
+        importlib.import_module(name)
+    began, caught = time.monotonic(), 0
+    with copied() as copy:
+        code, said = tested(copy, tuple(dict.fromkeys(t for f in faults for t in f.tests)), limit=ALL)
+        if code:
+            print(f"{said}\nwithout any fault the tests do not pass")
+            return 2
+        for fault in faults:
+            verdict, seen = judge(fault, copy)
+            caught += verdict == "caught"
+            print(f"{verdict:<7} {fault.name:<66} {seen[:90]}".rstrip(), flush=True)
+    print(f"caught {caught} of {len(faults)}, {time.monotonic() - began:.0f} s")
+    return 0 if caught == len(faults) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
