@@ -17,7 +17,6 @@ from fedpriv.privacy.shuffling import Reports
 Name = Literal["rdp", "prv", "pld"]
 _ALPHAS = list(RDPAccountant.DEFAULT_ALPHAS)  # with which ORDERS begins
 _LITTLE = 0.02  # times the sensitivity: below, PRV's grid would take all memory
-_LARGE = 500  # epsilons above, whose exponentials leave the floats
 _STEP, _FINEST = 1e-4, 1e-5  # of PLD's grid of losses: as a part of epsilon, and at least
 
 
@@ -137,14 +136,16 @@ class PLD(Accountant):
         about = RDP().epsilon(charge, count, delta, once)
         if not np.isfinite(about):
             return about
-        if about > _LARGE:
-            raise UserError(
-                f"accountant=pld cannot compose as little noise as makes epsilon {about:.3g}; use accountant=rdp"
-            )
         accountant = PLDAccountant(value_discretization_interval=max(_FINEST, _STEP * about))
-        for _, known, times in events:
-            accountant.compose(SelfComposedDpEvent(known, times))
-        return float(accountant.get_epsilon(delta))
+        try:
+            for _, known, times in events:
+                accountant.compose(SelfComposedDpEvent(known, times))
+            return float(accountant.get_epsilon(delta))
+        except OverflowError as problem:  # exponentials of losses that leave the floats
+            raise UserError(
+                f"accountant=pld cannot compose as little noise as makes epsilon {about:.2g}; use "
+                "accountant=rdp"
+            ) from problem
 
 
 ACCOUNTANTS: dict[str, type[Accountant]] = {a.name: a for a in (RDP, PRV, PLD)}
