@@ -65,7 +65,8 @@ class Growing:
 
     @property
     def digest(self) -> str:
-        return self._sum.hexdigest()
+        digest: str = self._sum.hexdigest()
+        return digest
 
     def sync(self) -> None:
         self.check()

@@ -265,7 +265,8 @@ def _continue(folder: Path, run: Run, samples: KeptSamples, own: Identity) -> di
     run.trainer.load(state)
     samples.load(state.get("samples", {}))
     console.print(f"continuing after round {run.trainer.next_round}")
-    return state["recorded"]
+    recorded: dict[str, Any] = state["recorded"]
+    return recorded
 
 
 @contextmanager

@@ -119,9 +119,8 @@ class Matrix(Stacked):
     def square_norms(self, tape: tuple[Tensor, Tensor]) -> Tensor:
         a, g = tape
         if a.shape[2] == 1:
-            result = (
-                torch.linalg.vector_norm(a, dim=(2, 3)) * torch.linalg.vector_norm(g, dim=(2, 3))
-            ).square()
+            norms: Tensor = torch.linalg.vector_norm(a, dim=(2, 3)) * torch.linalg.vector_norm(g, dim=(2, 3))
+            result = norms.square()
         else:
             result = gram_or_direct(a.flatten(0, 1), g.flatten(0, 1)).view(a.shape[:2])
         if "bias" in self.names:

@@ -79,7 +79,7 @@ def lines_of(runs: Sequence[Result], by: Sequence[str] = ()) -> dict[Line, list[
     return {line: found[line] for line in sorted(found, key=_rank)}
 
 
-def _rank(line: Line) -> tuple:
+def _rank(line: Line) -> tuple[Any, ...]:
     numbers = [(k, float(v) if v.replace(".", "", 1).isdigit() else math.inf, v) for k, v in line.more]
     return line.dp == "none", line.dp != "ldp", line.dp, line.transform != "none", line.transform, numbers
 

@@ -4,6 +4,7 @@ A mechanism carries its own events: the same object calibrates the noise before 
 during it. An event knows its Renyi curve; what has none (a release without noise) costs infinity.
 """
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -76,7 +77,7 @@ class Direct:
     power: float
 
     def epsilon(self, count: int) -> float:
-        return self.scale * count**self.power
+        return self.scale * math.pow(count, self.power)
 
     def rdp(self) -> np.ndarray:
         raise NotImplementedError("an epsilon given directly has no Renyi curve and composes with nothing")

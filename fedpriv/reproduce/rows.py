@@ -214,7 +214,7 @@ def sound_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
-    summary = json.loads((folder / "summary.json").read_text())
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     with open(folder / "metrics.csv", newline="") as file:
         rounds = list(csv.DictReader(file))
     summary[CURVE] = " ".join(

@@ -143,7 +143,7 @@ class OfClients(Open):
     def clients(self, number: int) -> list[int]:
         everybody = np.arange(len(self.sizes))
         drawn = self.source.of("sampling").below(self.recipe.sample_rate, everybody, 1, number)[:, 0]
-        return everybody[drawn.numpy()].tolist()
+        return [int(k) for k in everybody[drawn.numpy()]]
 
     def merge(
         self, networks: Sequence[nn.Module], trained: Sequence[States], chosen: list[int], number: int

@@ -54,7 +54,8 @@ def load(key: str) -> dict[str, Any] | None:
     if hashlib.sha256(content[32:]).digest() != content[:32]:
         warnings.warn(f"{path} is damaged and is made anew", stacklevel=2)
         return None
-    return torch.load(io.BytesIO(content[32:]), weights_only=True, map_location="cpu")
+    kept: dict[str, Any] = torch.load(io.BytesIO(content[32:]), weights_only=True, map_location="cpu")
+    return kept
 
 
 def save(key: str, state: dict[str, Any]) -> None:

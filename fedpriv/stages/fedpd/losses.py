@@ -69,7 +69,8 @@ class Step:
         for dropout in self.dropouts:
             dropout.name(self.source.of(of), samples, self.number)
         self.seen.clear()
-        return self.classifier(x)
+        logits: Tensor = self.classifier(x)
+        return logits
 
     def __call__(self, samples: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Both networks' updates for a batch, given its samples' numbers [B], inputs and labels; the

@@ -266,7 +266,7 @@ class FedPD(NoStage):
 
     def downlink(self, round_: Round) -> int:
         """A share is sent with the model."""
-        numbers = self._facts["shared_bytes"] // self._facts["shared_samples"]
+        numbers: int = self._facts["shared_bytes"] // self._facts["shared_samples"]
         return int(round_.samples.sum()) * numbers
 
     def summary(self) -> dict[str, Any]:
