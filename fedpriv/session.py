@@ -145,7 +145,7 @@ def _with_target(summary: dict[str, Any], target: float | None, folder: Path) ->
 
 
 def _remarks(trainer: Trainer, cfg: DictConfig, recorder: Recorder) -> list[str]:
-    """What a finished run should not keep to itself."""
+    """What the user should know of a finished run."""
     found = []
     if trainer.next_round < cfg.rounds:
         eligible = int(trainer.ledger.eligible().sum())
@@ -197,7 +197,7 @@ def _another(folder: Path) -> UserError:
 
 
 def _unchanged(cfg: DictConfig, before: Identity, folder: Path) -> None:
-    """Look at the data of a finished run, unless its files are those it saw, or are not here."""
+    """Read a finished run's data again and compare, unless its files are unchanged or absent."""
     dataset, data_dir = source(cfg)
     files = identity.of_files(dataset, data_dir)
     if (files and files == before.files) or identity.absent(dataset, data_dir):

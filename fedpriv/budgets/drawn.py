@@ -89,7 +89,7 @@ class Mixture(Drawn):
         return drawn
 
     def _shares(self, clients: int) -> np.ndarray:
-        """Whole numbers nearest to weights * clients that add up: the largest remainders are rounded up."""
+        """Whole numbers near weights * clients, of sum `clients`: the largest remainders are rounded up."""
         wanted = self.weights * clients
         shares = np.floor(wanted + 1e-9).astype(np.int64)
         remainders = np.argsort(-(wanted - shares), kind="stable")

@@ -1,7 +1,7 @@
 """The convolution for C clients: small kernels as one product over patches, large ones client by client.
 
-Copying patches costs as much as multiplying them by a few outputs, and nothing beside many; so a large kernel
-uses torch's own convolution, which copies none, and keeps its input instead of the patches, a ninth for 3x3.
+A small kernel is one product over copied patches. A large kernel uses torch's own convolution, which copies
+no patches, and keeps its input instead of them: a ninth of the memory for 3x3.
 """
 
 from collections.abc import Callable

@@ -74,7 +74,7 @@ class Stacked(nn.Module):
 
 
 def rounding(energy: Tensor) -> Tensor:
-    """How far a sum that may cancel can be off: added to a norm, so that it is never too small to clip by."""
+    """How wrong a sum with cancellation can be: added to a norm, so that the norm is never too small."""
     return 4 * torch.finfo(energy.dtype).eps * energy
 
 

@@ -84,7 +84,7 @@ def _convert(module: nn.Module, done: dict[nn.Module, nn.Module]) -> nn.Module:
 def cross_entropy(outputs: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Each sample's loss [N], and the gradient of the weighted sum of losses by the outputs [N, K].
 
-    Classes come first in between: exponentials and sums run along N samples, not along ten numbers.
+    Inside, classes are the first axis: exponentials and sums run along N samples, not along ten numbers.
     """
     z = outputs.T.clone(memory_format=torch.contiguous_format)  # [K, N]
     z -= z.amax(0)

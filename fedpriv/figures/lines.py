@@ -1,4 +1,4 @@
-"""Which runs make one line of a figure, which make one point of it, and which must not meet at all."""
+"""Which runs make one line of a figure, which make one point of it, and which must not be mixed."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -72,8 +72,8 @@ def normalises_batches(network: nn.Module) -> bool:
 def mixes_samples(network: nn.Module, shape: tuple[int, ...], vocabulary: int = 0) -> bool:
     """Whether the output for a sample changes with the others in its batch, seen on random samples.
 
-    Asked as in evaluation and as in training. Not asked of batch norms and dropouts, which the engines know.
-    Where training is random all the same, one seed for both batches makes them comparable.
+    It is tried in evaluation mode and in training mode, except for batch norms and dropouts, which the
+    engines know. Should training be random all the same, both batches begin from one seed.
     """
     network = copy.deepcopy(network).cpu()
     random = torch.Generator().manual_seed(0)

@@ -92,8 +92,8 @@ class PRV(Accountant):
 
 
 class _PRVAccountant(PRVAccountant):
-    """Opacus's, which sizes its grid by the Renyi curve of a step: most of its time, and the same for any
-    count. Here it is remembered (events.py)."""
+    """Opacus's accountant, which spends most of its time on the Renyi curve of a step to size its grid. The
+    curve is the same for any count, so here it is remembered (events.py)."""
 
     def _get_domain(
         self, prvs: list[Any], num_self_compositions: list[int], eps_error: float, delta_error: float
@@ -114,8 +114,8 @@ class _PRVAccountant(PRVAccountant):
 class PLD(Accountant):
     """Composition of privacy loss distributions by dp-accounting: tighter and slower.
 
-    Losses are rounded up on a grid, so this is an upper bound too. The grid is as fine as epsilon asks for:
-    one of the same step for all would take minutes where there is little noise.
+    Losses are rounded up on a grid, so this is an upper bound too. The grid's step follows epsilon:
+    one step for all would take minutes where there is little noise.
     """
 
     name = "pld"

@@ -70,7 +70,7 @@ class Direct:
     """An epsilon given directly instead of composed: scale * count^power after `count` participations.
 
     A text's own formula (power 1/2: the square root of the steps; power 0: "per round"), or basic composition
-    of pure differential privacy (power 1). It stands alone in a charge.
+    of pure differential privacy (power 1). A charge that has it has nothing else.
     """
 
     scale: float

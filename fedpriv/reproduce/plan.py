@@ -148,7 +148,7 @@ def _kind(config: DictConfig) -> tuple[str, ...]:
 
 
 def timed_round(config: DictConfig) -> float:
-    """Seconds of a run's second round, the first also warming up; what fails says so when it is run."""
+    """Seconds of a run's second round, for the first one warms up; 0 if it fails, as the run will say."""
     from fedpriv.build import build
 
     try:

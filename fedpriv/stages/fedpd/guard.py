@@ -109,7 +109,7 @@ class OfSamples(Open):
         return {"clip_norm": self.clip, "noise_multiplier_least": min(self.noise)}
 
     def part(self, owned: Tensor, client: int) -> Tensor:
-        """Every sample is in it or not by itself; `sizes` is how many are expected."""
+        """Each sample is drawn on its own; `sizes` is the expected number."""
         drawn = self.source.of("part", client).below(self.recipe.data_fraction, owned, 1)[:, 0]
         return owned[drawn.to(owned.device)]
 

@@ -7,7 +7,7 @@ released with.
 
 The entropy H is bounded by a variance (the paper's surrogate); the default is the mean square, which the
 authors' later code uses and which is larger. KL is per pixel, like the rest. Departures: in eq. 1 L(A(x), y)
-depends on G only through A's training, so when alternating it can but train A, as in that code
+depends on G only through A's training, so when alternating it can only train A, as in that code
 (`weight_raw=0`: A sees x_g only); mixup (Zhang et al. 2017) mixes what A is trained on. In eq. 2, where
 A's losses train G too, the mixed losses are added to the unmixed ones and train A only.
 
