@@ -34,7 +34,7 @@ def make_folder(folder: Path) -> None:
     """Make a folder and those above it survive a power cut, even if another process made them just now."""
     folder.mkdir(parents=True, exist_ok=True)
     for place in (folder, *folder.absolute().parents):
-        if os.access(place, os.R_OK | os.W_OK):  # elsewhere nobody like us can have made anything
+        if os.access(place, os.R_OK | os.W_OK):  # elsewhere this user can have made nothing
             sync(place)
 
 

@@ -26,8 +26,8 @@ from fedpriv.trainer import Trainer
 
 LOSSES = ("train_loss_mean", "loss_local", "loss_global", "emd_mean")
 IDENTITY, KEY = "identity.txt", "noise.key"
-# What a run leaves in its folder, in the order in which it may be forgotten: first what says that there is
-# something to show or to go on with, last whose it is. A kill on the way leaves a folder that is still known.
+# What a run leaves in its folder, in the order of its removal: first what says that there is something to
+# show or to continue, last whose folder it is. After a kill on the way it is still known whose it is.
 _FORGET = (
     ("summary.json",),
     (checkpoint.NAME, checkpoint.PREVIOUS),

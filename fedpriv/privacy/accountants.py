@@ -17,7 +17,7 @@ from fedpriv.privacy.shuffling import Reports
 Name = Literal["rdp", "prv", "pld"]
 _ALPHAS = list(RDPAccountant.DEFAULT_ALPHAS)  # with which ORDERS begins
 _LITTLE = 0.02  # times the sensitivity: below, PRV's grid would take all memory
-_STEP, _FINEST = 1e-4, 1e-5  # of PLD's grid of losses: as a part of epsilon, and at least
+_STEP, _FINEST = 1e-4, 1e-5  # of PLD's grid of losses: this part of epsilon, but not below
 
 
 class Accountant:

@@ -15,7 +15,7 @@ from fedpriv.randomness import laplace as sampler
 
 NORMAL: tuple[Any, float] = (norm, gaussian.END)
 LAPLACE: tuple[Any, float] = (laplace(scale=1 / math.sqrt(2)), sampler.END)
-_ALLOWED = 1e-3  # of delta: the chance of a value beyond the end that goes without saying
+_ALLOWED = 1e-3  # of delta: a smaller chance of a value beyond the end is not mentioned
 
 
 def outright(

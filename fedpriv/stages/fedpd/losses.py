@@ -117,7 +117,7 @@ class Step:
         ):
             if not weight:
                 continue
-            if mixing is None:  # not a mix of share one: nothing times an overflow is no number
+            if mixing is None:  # not a mix with share 1: zero times infinity is not a number
                 loss = F.cross_entropy(self.classify(inputs, samples, name), y)
             else:
                 share, order = mixing
