@@ -124,6 +124,13 @@ def test_links_lead_somewhere(page):
         assert ((ROOT / page).parent / link).exists(), link
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_are_named_are_there(page):
+    for name in re.findall(r"`([\w/]+\.py)`", PAGES[page]):
+        there = [ROOT / name, (ROOT / page).parent / name, *ROOT.glob(f"fedpriv/**/{name}")]
+        assert any(path.is_file() for path in there) or f"rite `{name}`" in PAGES[page], name
+
+
 def test_every_page_can_be_found_from_the_first_which_is_short():
     linked = re.findall(r"\]\(([^)#]+)\)", PAGES["README.md"])
     assert {page for page in PAGES if page != "README.md"} <= set(linked)
