@@ -8,8 +8,12 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedpriv.errors import Interrupted, UserError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 USAGE = """\
 fedpriv: compose, run and honestly account private federated learning experiments
@@ -198,7 +202,7 @@ def _complete(arguments: list[str]) -> int:
     return 0
 
 
-def _compose(rest: list[str]):
+def _compose(rest: list[str]) -> "DictConfig":
     from hydra import compose, initialize_config_module
 
     from fedpriv.config import register

@@ -283,7 +283,7 @@ def target_of(group: str, node: Any) -> Callable[..., Any]:
     if not path.startswith("fedpriv.") and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # mine.Trimmed finds ./mine.py, and ./csv.py hides nothing
     try:
-        found = get_object(path)
+        found: Callable[..., Any] = get_object(path)
     except Exception as problem:  # whatever importing somebody's file raises
         raise UserError(f"{group}._target_={cut(path)}: cannot be imported ({_reason(problem)})") from problem
     if not callable(found):

@@ -1,4 +1,4 @@
-"""The one way files are written: never seen half, kept through a power cut; and who may write a folder."""
+"""The one way files are written: no reader sees half a file, no power cut loses one; and a folder's lock."""
 
 import csv
 import errno
@@ -19,7 +19,7 @@ _PIECE = 1 << 20  # bytes
 
 
 def sync(folder: Path) -> None:
-    """Make what was named, renamed or removed in a folder last through a power cut."""
+    """Make new names, renames and removals in a folder survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -31,10 +31,10 @@ def sync(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that lasts, whoever made it and those above it just now."""
+    """Make a folder and those above it survive a power cut, even if another process made them just now."""
     folder.mkdir(parents=True, exist_ok=True)
     for place in (folder, *folder.absolute().parents):
-        if os.access(place, os.R_OK | os.W_OK):  # elsewhere nobody like us can have made anything
+        if os.access(place, os.R_OK | os.W_OK):  # elsewhere this user can have made nothing
             sync(place)
 
 
@@ -71,7 +71,7 @@ def write_table(path: Path, rows: Iterable[Iterable[Any]]) -> None:
 
 
 def checksum(file: BinaryIO, length: int | None = None) -> Any:
-    """SHA-256 of the next `length` bytes or of all that follow, read in pieces; it takes more."""
+    """SHA-256 of the next `length` bytes or of all that follow, read in pieces; more can be added to it."""
     total, left = hashlib.sha256(), float("inf") if length is None else length
     while left > 0 and (piece := file.read(int(min(left, _PIECE)))):
         total.update(piece)

@@ -1,4 +1,4 @@
-"""A file that a run only appends to, and that is what was written or is not gone on with."""
+"""A file that a run only appends to. If somebody else writes into it, the run refuses to go on with it."""
 
 import os
 import shutil
@@ -10,10 +10,10 @@ from fedpriv.screen import errors
 
 
 class Growing:
-    """Its length and checksum are known at any time: whatever else is done to it is noticed."""
+    """Its length and checksum are known at any time, so that any other change is noticed."""
 
     def __init__(self, path: Path, content: bytes):
-        """Begin with `content`, whatever is there."""
+        """Begin with `content`; a file that is there is replaced."""
         self.path = path
         write_atomically(path, content)
         self._open(len(content), "")
@@ -65,7 +65,8 @@ class Growing:
 
     @property
     def digest(self) -> str:
-        return self._sum.hexdigest()
+        digest: str = self._sum.hexdigest()
+        return digest
 
     def sync(self) -> None:
         self.check()

@@ -71,7 +71,7 @@ NotNegative = Annotated[float, Within(least=0, most=1e6)]
 
 
 def cut(value: object, longest: int = 120) -> str:
-    """A value as it is repeated in a line: not longer than a reader can bear, and on one line."""
+    """A value as an error message repeats it: cut to a readable length, on one line."""
     try:
         text = " ".join(str(value).split())
     except ValueError:  # a whole number of more digits than Python writes out

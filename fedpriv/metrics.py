@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -44,8 +45,16 @@ class Evaluation:
         return np.where(self.count > 0, self.loss / np.maximum(1, self.count), np.nan)
 
 
+class Predictor(Protocol):
+    """What evaluation asks of an engine: two [C, N] tensors, the losses and which predictions are right."""
+
+    def predict(
+        self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples, alike: bool = False
+    ) -> tuple[Tensor, Tensor]: ...
+
+
 def evaluate(
-    engine,
+    engine: Predictor,
     models: Callable[[Tensor], Tensor],
     home: Tensor,
     statistics: Tensor,

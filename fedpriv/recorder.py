@@ -89,7 +89,7 @@ def read_rounds(path: Path, rounds: int) -> list[dict[str, str]]:
 
 
 class Recorder:
-    """Appends a round at a time; `before` is what it said of itself in the checkpoint to go on from.
+    """Appends a round at a time; `before` is its own state in the checkpoint from which the run continues.
 
     metrics.csv is in the checkpoint and is made from there. clients.csv is too large for that: the checkpoint
     has its length and checksum, what follows is dropped, and a file that does not fit is refused.

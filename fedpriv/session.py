@@ -26,8 +26,8 @@ from fedpriv.trainer import Trainer
 
 LOSSES = ("train_loss_mean", "loss_local", "loss_global", "emd_mean")
 IDENTITY, KEY = "identity.txt", "noise.key"
-# What a run leaves in its folder, in the order in which it may be forgotten: first what says that there is
-# something to show or to go on with, last whose it is. A kill on the way leaves a folder that is still known.
+# What a run leaves in its folder, in the order of its removal: first what says that there is something to
+# show or to continue, last whose folder it is. After a kill on the way it is still known whose it is.
 _FORGET = (
     ("summary.json",),
     (checkpoint.NAME, checkpoint.PREVIOUS),
@@ -145,7 +145,7 @@ def _with_target(summary: dict[str, Any], target: float | None, folder: Path) ->
 
 
 def _remarks(trainer: Trainer, cfg: DictConfig, recorder: Recorder) -> list[str]:
-    """What a finished run should not keep to itself."""
+    """What the user should know of a finished run."""
     found = []
     if trainer.next_round < cfg.rounds:
         eligible = int(trainer.ledger.eligible().sum())
@@ -197,7 +197,7 @@ def _another(folder: Path) -> UserError:
 
 
 def _unchanged(cfg: DictConfig, before: Identity, folder: Path) -> None:
-    """Look at the data of a finished run, unless its files are those it saw, or are not here."""
+    """Read a finished run's data again and compare, unless its files are unchanged or absent."""
     dataset, data_dir = source(cfg)
     files = identity.of_files(dataset, data_dir)
     if (files and files == before.files) or identity.absent(dataset, data_dir):
@@ -265,7 +265,8 @@ def _continue(folder: Path, run: Run, samples: KeptSamples, own: Identity) -> di
     run.trainer.load(state)
     samples.load(state.get("samples", {}))
     console.print(f"continuing after round {run.trainer.next_round}")
-    return state["recorded"]
+    recorded: dict[str, Any] = state["recorded"]
+    return recorded
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What goes round a DP variant is refused, or said: models, aggregators, data sets and diagnostics."""
+"""What goes past a DP variant is refused, or said: models, aggregators, data sets and diagnostics."""
 
 import json
 

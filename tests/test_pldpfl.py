@@ -288,9 +288,9 @@ def test_selection_is_repeatable_and_its_own(config):
     """The same seed selects the same clients; the batches and the noise do not depend on it."""
     models = []
     for rule in ("redraw", "redraw", "independent"):
-        trainer = build(
-            config(*LOGREG, "dp=pldp_gaussian", "agg=selection", f"aggregator.rule={rule}", "clip_norm=5")
-        ).trainer
+        method = ("dp=pldp_gaussian", "agg=selection", f"aggregator.rule={rule}", "clip_norm=5")
+        one_key = config(*LOGREG, *method, "noise_seed=os")
+        trainer = build(one_key, secret=lambda: bytes(32)).trainer
         sent = []
         perturb = trainer.mechanism.perturb
         trainer.mechanism.perturb = lambda *a, p=perturb, s=sent: s.append(p(*a)) or s[-1]

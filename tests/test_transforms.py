@@ -8,11 +8,12 @@ import torch
 
 from fedpriv.build import build
 from fedpriv.datasets.base import Data
+from fedpriv.engine.batches import Plan
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.fold import Fold
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.tape import GhostNet, stack
-from fedpriv.engine.work import Samples
+from fedpriv.engine.work import Private, Samples, Work
 from fedpriv.errors import UserError
 from fedpriv.models.mlp import mlp
 from fedpriv.models.parts import Network
@@ -20,6 +21,7 @@ from fedpriv.transforms.conv import convolution
 from fedpriv.transforms.elementwise import elementwise
 from tests import test_engine as engine
 from tests.conftest import SMALL
+from tests.draws import source
 
 SHAPE = (2, 5, 5)
 FUNCTIONS = ["linear", "sigmoid", "tanh", "relu", "quadratic"]
@@ -89,7 +91,20 @@ def test_under_dp_sgd_one_clip_covers_model_and_transform(config):
     trainer = build(config(*SMALL, "transform=linear", "dp=ldp")).trainer
     layout: Layout = trainer.setting.layout
     assert layout.total == layout.shared + 65
-    assert trainer.noise.shape.width == layout.total
+    before = torch.cat([trainer.theta, trainer.store["home"][0]])[None]
+    work = Work(
+        rows=before.clone(),
+        buffers=trainer.store["statistics"][:1].clone(),
+        clients=torch.tensor([0]),
+        plan=Plan(torch.tensor([[[0]]]), torch.tensor([[1]]), torch.ones(1, 1, dtype=torch.bool)),
+        source=source(5),
+        lr=[1.0],
+        private=Private(0.125, torch.zeros(1), 1.0, None),
+    )
+    trainer.engine.train(work, trainer.train)  # one sample, clipped, without noise
+    moved = (before - work.rows)[0]
+    assert moved.norm().item() == pytest.approx(0.125, rel=1e-4)
+    assert moved[: layout.shared].norm() > 0.01 and moved[layout.shared :].norm() > 0.01
 
 
 @pytest.mark.parametrize("wrong", [lambda: convolution((54,)), lambda: convolution(SHAPE, kernel=4)])

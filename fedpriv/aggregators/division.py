@@ -34,9 +34,11 @@ def public_clients(budgets: np.ndarray, division: Division, fraction: float) -> 
     column = budgets[:, None]
     if division == "kmeans":
         found = KMeans(2, n_init=10, random_state=0).fit(column)
-        return found.labels_ == found.cluster_centers_[:, 0].argmax()
+        among: np.ndarray = found.labels_ == found.cluster_centers_[:, 0].argmax()
+        return among
     mixture = GaussianMixture(2, n_init=3, random_state=0).fit(column)
-    return mixture.predict(column) == mixture.means_[:, 0].argmax()
+    loosest: np.ndarray = mixture.predict(column) == mixture.means_[:, 0].argmax()
+    return loosest
 
 
 class Divided(Aggregator):

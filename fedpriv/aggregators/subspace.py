@@ -4,6 +4,7 @@ A basis V [k, p] of the top right singular vectors of m stacked rows A [m, p] co
 A A^T [m, m]: with A A^T = Q S Q^T, V = S^-1/2 Q^T A. Nothing of size p x p is ever made.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -20,12 +21,13 @@ def top_directions(rows: Tensor, k: int) -> Tensor:
     values, vectors = values.flip(0)[:k], vectors.flip(1)[:, :k]
     real = values > values[:1].clamp(min=0) * len(rows) * torch.finfo(rows.dtype).eps
     basis = vectors[:, real].T @ rows  # orthogonal up to rounding, which grows as values fall
-    return torch.linalg.qr(basis.T).Q.T
+    orthogonal: Tensor = torch.linalg.qr(basis.T).Q
+    return orthogonal.T
 
 
 def random_directions(width: int, k: int, generator: torch.Generator, like: Tensor) -> Tensor:
     """The Gaussian transform of PFA's Figure 6, [k, width]: entries N(0, 1/k), so that E[V^T V] = I."""
-    return torch.randn(k, width, generator=generator, device=like.device, dtype=like.dtype) / k**0.5
+    return torch.randn(k, width, generator=generator, device=like.device, dtype=like.dtype) / math.pow(k, 0.5)
 
 
 def spans_of(layout: Layout, width: int) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Budgets per client, and who may spend what: one's own, or everyone the strictest or the loosest."""
+"""Each client's budget, and which one it trains with: its own, or for all the smallest or the largest."""
 
 from typing import Literal
 

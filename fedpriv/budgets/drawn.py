@@ -19,7 +19,7 @@ class Drawn(Budget):
         self.floor = floor
 
     def draw(self, clients: int, rng: np.random.Generator) -> np.ndarray:
-        return np.maximum(self.raw(clients, rng), self.floor)
+        return self.raw(clients, rng).clip(min=self.floor)
 
     def raw(self, clients: int, rng: np.random.Generator) -> np.ndarray:
         raise NotImplementedError
@@ -85,10 +85,11 @@ class Mixture(Drawn):
             which = rng.permutation(np.repeat(np.arange(len(self.weights)), self._shares(clients)))
         else:
             which = rng.choice(len(self.weights), clients, p=self.weights)
-        return rng.normal(self.means[which], self.deviations[which])
+        drawn: np.ndarray = rng.normal(self.means[which], self.deviations[which])
+        return drawn
 
     def _shares(self, clients: int) -> np.ndarray:
-        """Whole numbers nearest to weights * clients that add up: the largest remainders are rounded up."""
+        """Whole numbers near weights * clients, of sum `clients`: the largest remainders are rounded up."""
         wanted = self.weights * clients
         shares = np.floor(wanted + 1e-9).astype(np.int64)
         remainders = np.argsort(-(wanted - shares), kind="stable")

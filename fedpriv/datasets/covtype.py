@@ -33,8 +33,9 @@ def scales() -> tuple[np.ndarray, np.ndarray]:
 class Covtype(Dataset):
     """Fetched through scikit-learn and read from the files it keeps; a random split with a fixed seed.
 
-    Features are standardised by constants, so that no sample has a part in how another one is scaled: by the
-    published statistics where there are some, and columns of zeros and ones as if all kinds were as frequent.
+    Features are scaled by constants, so that no sample changes how another one is scaled. The constants are
+    published statistics where there are some; columns of zeros and ones are scaled as if all kinds were
+    equally frequent.
     """
 
     name = "covtype"

@@ -26,4 +26,5 @@ class Encoder:
 
     @torch.inference_mode()
     def __call__(self, images: Tensor) -> Tensor:
-        return self.network(self.prepare(images))
+        features: Tensor = self.network(self.prepare(images))
+        return features

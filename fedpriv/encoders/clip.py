@@ -22,7 +22,8 @@ class Images(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.model.encode_image(x)
+        features: Tensor = self.model.encode_image(x)
+        return features
 
 
 def clip(arch: str, pretrained: str, size: int | None) -> Encoder:

@@ -16,7 +16,7 @@ def headless(arch: str) -> nn.Module:
     """torchvision's network of that name, its pooled features as output."""
     from fedpriv.vision import tv_models  # here, as it takes seconds and help needs none of it
 
-    network = tv_models.get_model(arch)
+    network: nn.Module = tv_models.get_model(arch)
     network.fc = nn.Identity()
     return network
 

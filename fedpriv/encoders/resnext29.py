@@ -29,7 +29,9 @@ NAMES = {
 def resnext29() -> nn.Module:
     from fedpriv.vision import tv_models  # here, as it takes seconds and help needs none of it
 
-    network = tv_models.resnet.ResNet(tv_models.resnet.Bottleneck, [3, 3, 3, 1], groups=8, width_per_group=64)
+    network: nn.Module = tv_models.resnet.ResNet(
+        tv_models.resnet.Bottleneck, [3, 3, 3, 1], groups=8, width_per_group=64
+    )
     network.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
     network.maxpool = network.layer4 = network.fc = nn.Identity()
     return network

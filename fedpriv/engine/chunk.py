@@ -11,8 +11,9 @@ from fedpriv.engine.work import Rows, Samples, Work
 
 @dataclass(frozen=True)
 class Chunk:
-    """C clients, T steps of at most B samples. A slice of participants shares the round's memory; positions,
-    sorted by falling number of steps, have copies, and those who are done can leave from the end."""
+    """C clients, T steps of at most B samples. Participants given as a slice use the round's own memory.
+    Given as positions, sorted by falling number of steps, they are copied, and those who are done can leave
+    from the end."""
 
     here: Rows
     who: Tensor  # [C] client numbers

@@ -1,9 +1,10 @@
 """The convolution for C clients: small kernels as one product over patches, large ones client by client.
 
-Copying patches costs as much as multiplying them by a few outputs, and nothing beside many; so a large kernel
-uses torch's own convolution, which copies none, and keeps its input instead of the patches, a ninth for 3x3.
+A small kernel is one product over copied patches. A large kernel uses torch's own convolution, which copies
+no patches, and keeps its input instead of them: a ninth of the memory for 3x3.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ class _Convolve(torch.autograd.Function):
         return out.view(x.shape[0], height, width, -1).permute(0, 3, 1, 2), columns
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
         (kernel,) = ctx.saved_tensors
         (kh, kw), (sh, sw), (ph, pw), (dh, dw) = ctx.geometry
         count, channels, rows, cols = ctx.shape
@@ -49,6 +50,9 @@ class _Convolve(torch.autograd.Function):
                     :, i * dh : i * dh + sh * height : sh, j * dw : j * dw + sw * width : sw
                 ] += pieces[:, :, :, i, j]  # fmt: skip
         return image[:, ph : ph + rows, pw : pw + cols].permute(0, 3, 1, 2), None, None, None
+
+
+_convolve: Callable[..., tuple[Tensor, Tensor]] = _Convolve.apply
 
 
 def _columns(x: Tensor, geometry: Any) -> tuple[Tensor, int, int]:
@@ -75,11 +79,14 @@ class _ConvolveEach(torch.autograd.Function):
         return torch.cat([F.conv2d(own, kernel, b, *geometry) for own, kernel, b in parts])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         (kernels,) = ctx.saved_tensors
         shape = (ctx.shape[0] // len(kernels), *ctx.shape[1:])
         parts = zip(grad.chunk(len(kernels)), kernels, strict=True)
         return torch.cat([conv2d_input(shape, k, g, *ctx.geometry) for g, k in parts]), None, None, None
+
+
+_convolve_each: Callable[..., Tensor] = _ConvolveEach.apply
 
 
 class LargeConv2d(Stacked):
@@ -91,7 +98,7 @@ class LargeConv2d(Stacked):
         self.size = layer.kernel_size
 
     def forward(self, x: Tensor) -> Tensor:
-        out = _ConvolveEach.apply(x, self.bound["weight"], self.bound.get("bias"), self.geometry)
+        out = _convolve_each(x, self.bound["weight"], self.bound.get("bias"), self.geometry)
         return self.record(x.detach(), out)
 
     def prepare(self, grads: list[Tensor]) -> tuple[Tensor, ...]:
@@ -131,7 +138,7 @@ class SmallConv2d(Matrix):
     def forward(self, x: Tensor) -> Tensor:
         weight = self.bound["weight"]  # [C, O, channels, kh, kw]
         kernel = weight.permute(0, 1, 3, 4, 2).flatten(2)  # [C, O, K]
-        out, columns = _Convolve.apply(x, kernel, self.bound.get("bias"), self.geometry)
+        out, columns = _convolve(x, kernel, self.bound.get("bias"), self.geometry)
         return self.record(columns, out)
 
     def prepare(self, grads: list[Tensor]) -> tuple[Tensor, Tensor]:

@@ -95,8 +95,8 @@ class FastEngine:
         steps = work.plan.active.sum(1)
         if bool((steps == steps[0]).all()):
             return [slice(first, min(first + chunk, clients)) for first in range(0, clients, chunk)]
-        # Who takes most steps comes first, so that the others can leave when they are done; dealt out in
-        # turn, every group has its share of them.
+        # Clients with most steps come first in a group, so that the others can leave when they are done. They
+        # are dealt out in turn, so that every group has some with many steps.
         order, groups = steps.argsort(descending=True, stable=True), -(-clients // chunk)
         return [order[group::groups] for group in range(groups)]
 
@@ -203,8 +203,8 @@ class FastEngine:
                     clip = work.private.clip_norm
                     norms = tape.square_norms().sqrt()
                     sound = norms.isfinite()
-                    # Nothing bounds a sample whose gradient overflowed but leaving it out. Whether there is
-                    # one is only asked where asking is free; a device just does it.
+                    # A sample whose gradient overflowed is left out, for nothing else bounds it. A CPU first
+                    # asks whether there is one; another device would have to wait for the answer.
                     if self.device.type != "cpu" or not bool(sound.all()):
                         tape.drop(~sound)
                         norms = norms.masked_fill(~sound, torch.inf)

@@ -58,4 +58,5 @@ class Fold:
         first = shift[:, None]  # [C, 1, O]
         for part, factor in zip(parts, scale.T, strict=True):
             first = torch.addcmul(first, part, factor[:, None, None])  # [C, N, O]
-        return self.rest(first.flatten(0, 1)).unflatten(0, first.shape[:2])
+        logits: Tensor = self.rest(first.flatten(0, 1)).unflatten(0, first.shape[:2])
+        return logits

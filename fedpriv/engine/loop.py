@@ -88,8 +88,8 @@ class LoopEngine:
     def _weighted(
         self, network: nn.Module, x: Tensor, y: Tensor, size: int, own: int, shared: int
     ) -> tuple[Tensor, float]:
-        """The gradient of the first `size` samples' losses over `own` plus the others' over `shared`, and the
-        first ones' summed loss."""
+        """The gradient of (sum of the first `size` losses) / own + (sum of the others) / shared; and the sum
+        of the first `size` losses."""
         network.train()
         losses = F.cross_entropy(network(x), y, reduction="none")
         loss = losses[:size].sum() / max(1, own) + losses[size:].sum() / max(1, shared)

@@ -74,7 +74,7 @@ class Stacked(nn.Module):
 
 
 def rounding(energy: Tensor) -> Tensor:
-    """How far a sum that may cancel can be off: added to a norm, so that it is never too small to clip by."""
+    """How wrong a sum with cancellation can be: added to a norm, so that the norm is never too small."""
     return 4 * torch.finfo(energy.dtype).eps * energy
 
 
@@ -119,9 +119,8 @@ class Matrix(Stacked):
     def square_norms(self, tape: tuple[Tensor, Tensor]) -> Tensor:
         a, g = tape
         if a.shape[2] == 1:
-            result = (
-                torch.linalg.vector_norm(a, dim=(2, 3)) * torch.linalg.vector_norm(g, dim=(2, 3))
-            ).square()
+            norms: Tensor = torch.linalg.vector_norm(a, dim=(2, 3)) * torch.linalg.vector_norm(g, dim=(2, 3))
+            result = norms.square()
         else:
             result = gram_or_direct(a.flatten(0, 1), g.flatten(0, 1)).view(a.shape[:2])
         if "bias" in self.names:

@@ -84,7 +84,7 @@ def _convert(module: nn.Module, done: dict[nn.Module, nn.Module]) -> nn.Module:
 def cross_entropy(outputs: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Each sample's loss [N], and the gradient of the weighted sum of losses by the outputs [N, K].
 
-    Classes come first in between: exponentials and sums run along N samples, not along ten numbers.
+    Inside, classes are the first axis: exponentials and sums run along N samples, not along ten numbers.
     """
     z = outputs.T.clone(memory_format=torch.contiguous_format)  # [K, N]
     z -= z.amax(0)
@@ -128,7 +128,8 @@ class GhostNet:
     @torch.no_grad()
     def logits(self, weights: Named, buffers: Named, x: Tensor) -> Tensor:
         self.bind(weights, buffers)
-        return self.network(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+        logits: Tensor = self.network(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+        return logits
 
     def tape(self, weights: Named, buffers: Named, batch: Batch) -> "GhostTape":
         x, y, mask, sizes, weight, _ = batch
@@ -202,9 +203,9 @@ class VmapNet:
     @torch.no_grad()
     def logits(self, weights: Named, buffers: Named, x: Tensor) -> Tensor:
         self.network.eval()
-        return torch.func.vmap(lambda w, inputs: torch.func.functional_call(self.network, w, (inputs,)))(
-            weights, x
-        )
+        each = torch.func.vmap(lambda w, inputs: torch.func.functional_call(self.network, w, (inputs,)))
+        logits: Tensor = each(weights, x)
+        return logits
 
     def tape(self, weights: Named, buffers: Named, batch: Batch) -> "VmapTape":
         self.network.train()

@@ -1,9 +1,10 @@
 """What local training is told, and what it gives back; the same for both engines."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -53,7 +54,12 @@ class Samples:
 
     @classmethod
     def of(
-        cls, data: Data, side: str, parts: list, device: torch.device | str, dtype: torch.dtype
+        cls,
+        data: Data,
+        side: str,
+        parts: Sequence[np.ndarray],
+        device: torch.device | str,
+        dtype: torch.dtype,
     ) -> "Samples":
         x, y = (data.x_train, data.y_train) if side == "train" else (data.x_test, data.y_test)
         size = torch.tensor([len(p) for p in parts], dtype=torch.int64)

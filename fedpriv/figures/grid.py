@@ -61,7 +61,7 @@ def grid(
             ScalarMappable(Normalize(*whole), "gray"), ax=panels, fraction=0.03, pad=0.01, aspect=30
         )
         bar.ax.tick_params(labelsize=7)
-        bar.outline.set_linewidth(0.4)  # type: ignore[operator] # a patch, which the stubs do not know
+        bar.outline.set_linewidth(0.4)
     return figure
 
 

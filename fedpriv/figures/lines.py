@@ -1,4 +1,4 @@
-"""Which runs make one line of a figure, which make one point of it, and which must not meet at all."""
+"""Which runs make one line of a figure, which make one point of it, and which must not be mixed."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -79,7 +79,7 @@ def lines_of(runs: Sequence[Result], by: Sequence[str] = ()) -> dict[Line, list[
     return {line: found[line] for line in sorted(found, key=_rank)}
 
 
-def _rank(line: Line) -> tuple:
+def _rank(line: Line) -> tuple[Any, ...]:
     numbers = [(k, float(v) if v.replace(".", "", 1).isdigit() else math.inf, v) for k, v in line.more]
     return line.dp == "none", line.dp != "ldp", line.dp, line.transform != "none", line.transform, numbers
 

@@ -57,6 +57,7 @@ def draw(runs: Sequence[Result], *, pick: str = "best") -> Drawn:
 def _release(run: Result) -> dict[str, Any]:
     """What the run's privacy.json says of its shared set."""
     try:
-        return json.loads((run.folder / "privacy.json").read_text())["releases"][0]
+        release: dict[str, Any] = json.loads((run.folder / "privacy.json").read_text())["releases"][0]
+        return release
     except (OSError, KeyError, IndexError, ValueError):
         raise UserError(f"{run.folder}: shares nothing before round 0; leave it out (stage=none)") from None

@@ -29,7 +29,7 @@ class Result:
 
     @property
     def private(self) -> bool:
-        return self.values["dp_variant"] != "none"
+        return bool(self.values["dp_variant"] != "none")
 
     def column(self, name: str) -> dict[int, float]:
         """A metric by round, where it was measured."""

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedpriv.figures.lines import Line
+from fedpriv.figures.lines import Line, Mean
 from fedpriv.figures.results import Result
 
 # Okabe and Ito's colours, which the colour-blind can tell apart, without the yellow that print swallows.
@@ -55,7 +55,7 @@ def looks(lines: Iterable[Line]) -> dict[Line, dict[str, Any]]:
     return found
 
 
-def band(axes: Axes, x: Sequence[float], means: Sequence, colour: str) -> None:
+def band(axes: Axes, x: Sequence[float], means: Sequence[Mean], colour: str) -> None:
     """The deviation over seeds, where there are several."""
     if any(m.std is not None for m in means):
         low, high = [m.mean - m.spread for m in means], [m.mean + m.spread for m in means]

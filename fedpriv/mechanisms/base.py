@@ -1,7 +1,7 @@
 """What every DP variant decides. The base class is the identity: no clipping, no noise, no guarantee."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ FLOATS = (
     "paid for out of delta"
 )
 TUNING = "choosing options by looking at results on the same data"
+Values = TypeVar("Values", bound=tuple[Any, ...])
 
 
 class Mechanism:
@@ -117,7 +118,7 @@ class Mechanism:
         pass
 
 
-def group_charges(values: list[tuple]) -> tuple[np.ndarray, list[tuple]]:
+def group_charges(values: list[Values]) -> tuple[np.ndarray, list[Values]]:
     """Number equal rows: which group each belongs to, and one row per group."""
     groups = {value: number for number, value in enumerate(dict.fromkeys(values))}
     return np.array([groups[v] for v in values], dtype=np.int64), list(groups)

@@ -69,7 +69,7 @@ class LDP(Mechanism):
         kinds, rows = group_charges(
             list(zip(rates.tolist(), setting.steps.tolist(), targets.tolist(), strict=True))
         )
-        sigmas: dict[tuple, float] = {}
+        sigmas: dict[tuple[float, int, float], float] = {}
         near = 1.0
         for row in sorted(rows):  # similar ones follow each other, so that one search begins near the last
             near = sigmas[row] = self._calibrate(row[0], row[1], row[2], near)

@@ -33,7 +33,9 @@ _LOG2 = math.log(2)
 
 def skellam(count: int, variance: float, bits: Bits) -> np.ndarray:
     """`count` differences of two Poisson variables of half the variance each, int64."""
-    return poisson(count, variance / 2, bits) - poisson(count, variance / 2, bits)
+    plus, minus = (poisson(count, variance / 2, bits) for _ in range(2))
+    difference: np.ndarray = plus - minus
+    return difference
 
 
 def poisson(count: int, rate: float, bits: Bits) -> np.ndarray:
@@ -62,14 +64,19 @@ class _Law:
 
     def log_ratio(self, k: np.ndarray) -> np.ndarray:
         """log p(k) / p(m), in floats."""
-        return self._log(k) - self._log(np.array([self.mode]))
+        ratio: np.ndarray = self._log(k) - self._log(np.array([self.mode]))
+        return ratio
 
     def _log(self, k: np.ndarray) -> np.ndarray:
         """log p(k) and a constant."""
+        found: np.ndarray
         if self.rate < _LARGE:
-            return k * math.log(self.rate) - gammaln(k + 1.0)
-        away, k = k - self.rate, np.maximum(k, 1).astype(np.float64)
-        return away - k * np.log1p(away.clip(min=1 - self.rate) / self.rate) - np.log(k) / 2 - 1 / (12 * k)
+            found = k * math.log(self.rate) - gammaln(k + 1.0)
+        else:
+            away, k = k - self.rate, np.maximum(k, 1).astype(np.float64)
+            part = np.log1p(away.clip(min=1 - self.rate) / self.rate)
+            found = away - k * part - np.log(k) / 2 - 1 / (12 * k)
+        return found
 
     def accepted(self, candidates: int, bits: Bits) -> np.ndarray:
         """Those of so many candidates that are accepted."""
@@ -91,7 +98,8 @@ class _Law:
         error = _ERROR * (1e4 + np.abs(k - self.rate))
         for i in np.flatnonzero((np.abs(above) <= error) | (word < _COARSE)):
             good[i] = self.decide(int(k[i]), int(block[i]), int(word[i]), bits)
-        return k[good]
+        kept: np.ndarray = k[good]
+        return kept
 
     def decide(self, k: int, block: int, word: int, bits: Bits) -> bool:
         """Whether V, which begins with the word, is below its bar, with as many more bits as it takes."""

@@ -48,7 +48,8 @@ class LSTM(nn.Module):
         self.head = nn.Linear(hidden, classes)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.cells(self.embed(tokens))[:, -1])
+        logits: Tensor = self.head(self.cells(self.embed(tokens))[:, -1])
+        return logits
 
 
 def lstm(

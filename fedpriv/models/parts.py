@@ -11,7 +11,7 @@ Norm = Literal["none", "batch", "group"]
 
 
 def activation_layer(name: Activation) -> nn.Module:
-    return {"relu": nn.ReLU, "tanh": nn.Tanh}[name]()
+    return nn.ReLU() if name == "relu" else nn.Tanh()
 
 
 def norm_layer(name: Norm, channels: int) -> nn.Module:
@@ -37,9 +37,9 @@ def flat_size(body: nn.Module, shape: tuple[int, ...]) -> int:
     """How many features the body gives for one sample."""
     was = body.training
     with torch.no_grad():
-        size = body.eval()(torch.zeros(1, *shape)).numel()
+        features: Tensor = body.eval()(torch.zeros(1, *shape))
     body.train(was)
-    return size
+    return features.numel()
 
 
 def replace_layers(module: nn.Module, kind: type[nn.Module], make: "type[nn.Module]") -> None:
@@ -60,7 +60,8 @@ class Network(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.model(self.transform(x))
+        logits: Tensor = self.model(self.transform(x))
+        return logits
 
 
 def normalises_batches(network: nn.Module) -> bool:
@@ -71,8 +72,8 @@ def normalises_batches(network: nn.Module) -> bool:
 def mixes_samples(network: nn.Module, shape: tuple[int, ...], vocabulary: int = 0) -> bool:
     """Whether the output for a sample changes with the others in its batch, seen on random samples.
 
-    Asked as in evaluation and as in training. Not asked of batch norms and dropouts, which the engines know.
-    Where training is random all the same, one seed for both batches makes them comparable.
+    It is tried in evaluation mode and in training mode, except for batch norms and dropouts, which the
+    engines know. Should training be random all the same, both batches begin from one seed.
     """
     network = copy.deepcopy(network).cpu()
     random = torch.Generator().manual_seed(0)
@@ -85,7 +86,8 @@ def mixes_samples(network: nn.Module, shape: tuple[int, ...], vocabulary: int = 
 
     def first(x: Tensor) -> Tensor:
         torch.manual_seed(0)
-        return network(x).reshape(len(x), -1)[0].nan_to_num()
+        out: Tensor = network(x)
+        return out.reshape(len(x), -1)[0].nan_to_num()
 
     def differ(a: Tensor, b: Tensor, share: float) -> bool:
         return a.shape != b.shape or bool((a - b).abs().max() > share * a.abs().max())

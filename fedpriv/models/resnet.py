@@ -16,8 +16,9 @@ class Block(tv_models.resnet.BasicBlock):
     """torchvision's block with the sum not done in place, which per-sample gradients do not allow."""
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
-        return self.relu(out + (x if self.downsample is None else self.downsample(x)))
+        out: Tensor = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        out = self.relu(out + (x if self.downsample is None else self.downsample(x)))
+        return out
 
 
 def resnet18(

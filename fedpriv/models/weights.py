@@ -11,7 +11,8 @@ def pretrained_state(
 ) -> dict[str, Any]:
     """The state dict of a torchvision weights entry, checked against the hash in its name."""
     try:
-        return weights.get_state_dict(progress=True, check_hash=True)
+        state: dict[str, Any] = weights.get_state_dict(progress=True, check_hash=True)
+        return state
     except Exception as problem:  # networks, proxies and damaged files raise nearly anything
         raise UserError(
             f"{asked}: cannot fetch {weights.url.rsplit('/', 1)[-1]} ({one_line(problem)}); put it into "

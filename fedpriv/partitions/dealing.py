@@ -29,8 +29,9 @@ def followed(held: np.ndarray, available: np.ndarray) -> np.ndarray:
     If training left part of every class unused, all portions grow by one common factor until some class is
     used up: label proportions stay as they are, sets stay disjoint, and no more is wasted than necessary.
     """
-    portions = held / np.maximum(available, 1)
-    return portions / portions.sum(axis=0).max()
+    portions: np.ndarray = held / np.maximum(available, 1)
+    portions /= portions.sum(axis=0).max()
+    return portions
 
 
 def deal(y: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -17,7 +17,7 @@ from fedpriv.privacy.shuffling import Reports
 Name = Literal["rdp", "prv", "pld"]
 _ALPHAS = list(RDPAccountant.DEFAULT_ALPHAS)  # with which ORDERS begins
 _LITTLE = 0.02  # times the sensitivity: below, PRV's grid would take all memory
-_STEP, _FINEST = 1e-4, 1e-5  # of PLD's grid of losses: as a part of epsilon, and at least
+_STEP, _FINEST = 1e-4, 1e-5  # of PLD's grid of losses: this part of epsilon, but not below
 
 
 class Accountant:
@@ -98,8 +98,8 @@ class PRV(Accountant):
 
 
 class _PRVAccountant(PRVAccountant):
-    """Opacus's, which sizes its grid by the Renyi curve of a step: most of its time, and the same for any
-    count. Here it is remembered (events.py)."""
+    """Opacus's accountant, which spends most of its time on the Renyi curve of a step to size its grid. The
+    curve is the same for any count, so here it is remembered (events.py)."""
 
     def _get_domain(
         self, prvs: list[Any], num_self_compositions: list[int], eps_error: float, delta_error: float
@@ -120,8 +120,8 @@ class _PRVAccountant(PRVAccountant):
 class PLD(Accountant):
     """Composition of privacy loss distributions by dp-accounting: tighter and slower.
 
-    Losses are rounded up on a grid, so this is an upper bound too. The grid is as fine as epsilon asks for:
-    one of the same step for all would take minutes where there is little noise.
+    Losses are rounded up on a grid, so this is an upper bound too. The grid's step follows epsilon:
+    one step for all would take minutes where there is little noise.
     """
 
     name = "pld"

@@ -4,6 +4,7 @@ A mechanism carries its own events: the same object calibrates the noise before 
 during it. An event knows its Renyi curve; what has none (a release without noise) costs infinity.
 """
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -79,14 +80,14 @@ class Direct:
     """An epsilon given directly instead of composed: scale * count^power after `count` participations.
 
     A text's own formula (power 1/2: the square root of the steps; power 0: "per round"), or basic composition
-    of pure differential privacy (power 1). It stands alone in a charge.
+    of pure differential privacy (power 1). A charge that has it has nothing else.
     """
 
     scale: float
     power: float
 
     def epsilon(self, count: int) -> float:
-        return self.scale * count**self.power
+        return self.scale * math.pow(count, self.power)
 
     def rdp(self) -> np.ndarray:
         raise NotImplementedError("an epsilon given directly has no Renyi curve and composes with nothing")

@@ -1,8 +1,8 @@
 """Noise drawn in floats ends somewhere, and a value beyond its end tells outright where it came from.
 
 Normals end at 8.07 deviations (46 random bits make a radius), Laplace noise at 26 (52 bits); the ends are the
-samplers' own. What lies within is counted as if it were continuous: that a sum's last bits may tell the
-rounding apart (Mironov 2012) is not counted here.
+samplers' own. What lies within is counted as if it were continuous. The last bits of a sum may tell how
+it was rounded (Mironov 2012): that is not counted here.
 """
 
 import math
@@ -15,7 +15,7 @@ from fedpriv.randomness import laplace as sampler
 
 NORMAL: tuple[Any, float] = (norm, gaussian.END)
 LAPLACE: tuple[Any, float] = (laplace(scale=1 / math.sqrt(2)), sampler.END)
-_ALLOWED = 1e-3  # of delta: the chance of a value beyond the end that goes without saying
+_ALLOWED = 1e-3  # of delta: a smaller chance of a value beyond the end is not mentioned
 
 
 def beyond(move: float, numbers: int) -> float:
@@ -35,8 +35,11 @@ def beyond(move: float, numbers: int) -> float:
 def outright(
     what: str, move: float, values: float, delta: float, noise: tuple[Any, float] = NORMAL
 ) -> tuple[str, ...]:
-    """The flaw in words, if of `values` numbers that data can move by `move` deviations one falls beyond the
-    noise's end with a chance that counts beside delta."""
+    """The flaw in words, or nothing.
+
+    There is one if data can move each of `values` numbers by `move` deviations, and the chance that one of
+    them falls beyond the noise's end is not small beside delta.
+    """
     law, end = noise
     chance = values * law.sf(end - move)
     if chance <= _ALLOWED * delta:

@@ -54,7 +54,7 @@ class Release:
     relation: str  # which data sets are neighbours for `epsilon`
     epsilon: float  # of this release alone, at the run's delta
     charges: Sequence[Charge]  # the same for the training's neighbours, to compose: one for all, or for each
-    public: str = ""  # what is sent with it as it is and neighbours must agree in: narrows the run's relation
+    public: str = ""  # what is sent with it as it is: neighbours must agree in it, which narrows them
     flaws: tuple[str, ...] = ()  # what is sent with it and not protected: then nothing is provable of the run
     not_covered: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)

@@ -42,9 +42,9 @@ def composed(epsilon: float, times: int, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Reports:
-    """`number` values a participation, each `local`-DP on its own; it stands alone in a charge.
+    """`number` values per participation, each `local`-DP on its own; a charge that has it has nothing else.
 
-    `crowd` is how many reports of its kind, its own included, each of them is shuffled with; None: it is not.
+    Each is shuffled among `crowd` reports of its kind, itself included; None: there is no shuffling.
     """
 
     local: float

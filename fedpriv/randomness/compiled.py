@@ -18,8 +18,8 @@ from fedpriv.randomness.gaussian import ANGLE_BITS, COS, GROUP, LANES, LN2, LOG,
 _WORD, _VECTOR = ir.IntType(32), ir.VectorType(ir.IntType(32), LANES)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 
-
-_intrinsic: Any = intrinsic  # its types do not know that the first argument is numba's own
+# numba's own types do not know that the first argument is numba's.
+_intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 
 
 class _Eight:

@@ -16,7 +16,7 @@ END = (_BITS + 1) * math.log(2) / math.sqrt(2)  # deviations: the smallest u is 
 
 
 def laplaces(source: Source, rows: Numbers, like: Tensor, step: int = 0) -> Tensor:
-    """Of variance one in the shape of `like`, [N, width], on its device; a row's follow from its number."""
+    """Noise of variance one in the shape of `like` [N, width], on its device, for rows of these numbers."""
     doubled = 2 * source.uniforms(rows, like.shape[1], step)  # [N, width] in [0, 2), made on the CPU
     negative = doubled >= 1
     u = doubled - negative.double() + 2.0 ** -(_BITS + 1)

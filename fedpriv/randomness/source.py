@@ -85,7 +85,7 @@ class Source:
         return torch.from_numpy(whole.astype(np.float64) * 2.0**-53)
 
     def below(self, chance: float | Tensor, rows: Numbers, width: int, step: int = 0) -> Tensor:
-        """True with a chance (one for all, or [N, 1]), never more often: bool [N, width], on the CPU."""
+        """True with a given chance (one for all, or [N, 1]) or a little less: bool [N, width], on the CPU."""
         return self.words(rows, width, step) < limit_of(chance)
 
     def normals(self, rows: Numbers, like: Tensor, step: int = 0) -> Tensor:
@@ -134,7 +134,7 @@ def limit_of(chance: float | Tensor) -> Tensor:
 
 
 def _names_there(rows: Tensor, step: int) -> Tensor:
-    """The same as signed numbers where `rows` is."""
+    """As `_names`, in signed numbers and on the device of `rows`."""
     low = ((rows + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
     return torch.stack([low, torch.full_like(rows, step), rows >> 32], -1).to(torch.int32)
 

@@ -187,7 +187,7 @@ class Comparison:
 
 
 def _compared(a: Mean, b: Mean) -> str:
-    """Two deviations of the mean's difference, at least half a point, count as a tie."""
+    """A difference of at most half a point, or of two of its standard deviations, is a tie."""
     error = math.sqrt(a.spread**2 / a.seeds + b.spread**2 / b.seeds)
     if abs(a.mean - b.mean) <= max(_TIED, 2 * error):
         return "ties"

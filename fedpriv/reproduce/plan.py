@@ -121,7 +121,7 @@ def distinct(jobs: Iterable[Job]) -> list[Job]:
 
 def expected_seconds(jobs: Sequence[Job], folder: Path) -> float:
     """From runs of the same cell, else from one timed round of a run of its kind."""
-    measured: dict[tuple, float] = {}
+    measured: dict[tuple[str, ...], float] = {}
     before = {recipe: rows.read(recipe, folder) for recipe in {job.recipe for job in jobs}}
     total = 0.0
     for job in jobs:
@@ -143,12 +143,12 @@ def expected_seconds(jobs: Sequence[Job], folder: Path) -> float:
     return total
 
 
-def _kind(config: DictConfig) -> tuple:
-    return (*(str(config[group].get("_target_")) for group in _KIND), config.clients)
+def _kind(config: DictConfig) -> tuple[str, ...]:
+    return (*(str(config[group].get("_target_")) for group in _KIND), str(config.clients))
 
 
 def timed_round(config: DictConfig) -> float:
-    """Seconds of a run's second round, the first also warming up; what fails says so when it is run."""
+    """Seconds of a run's second round, for the first one warms up; 0 if it fails, as the run will say."""
     from fedpriv.build import build
 
     try:

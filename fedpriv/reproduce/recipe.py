@@ -235,7 +235,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(found, key=_order))
 
 
-def _order(name: str) -> tuple:
+def _order(name: str) -> tuple[str, str, int]:
     paper, _, artifact = name.partition("/")
     letters = artifact.rstrip("0123456789")
     return paper, letters, int(artifact[len(letters) :] or 0)

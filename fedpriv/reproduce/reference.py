@@ -1,4 +1,4 @@
-"""Every number the five papers print (reference.csv), and which of them a recipe's cell stands beside."""
+"""Every number the five papers print (reference.csv), and which of them belong to a recipe's cell."""
 
 import csv
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How much of the papers was reproduced, as the README's section of results."""
+"""How much of the papers was reproduced: the section of results in outputs/README.md."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from fedpriv.files import write_atomically
 from fedpriv.reproduce.compare import Answer, Comparison
 from fedpriv.reproduce.reference import printed
 
-BEGIN = "<!-- results, written by `fedpriv report readme=README.md` -->"
+BEGIN = "<!-- results, written by `fedpriv report readme=outputs/README.md` -->"
 END = "<!-- end of results -->"
 _PAPERS = {"privatefl": "PrivateFL", "pldpfl": "PLDP-FL", "fedpd": "FedPD", "pfa": "PFA", "ldpfl": "LDP-FL"}
 
@@ -78,7 +78,7 @@ def _table(run: Sequence[Comparison]) -> list[str]:
 
 def _failing(run: Sequence[Comparison]) -> list[str]:
     return [
-        f"- {_PAPERS[c.recipe.paper]}, {c.recipe.artifact}: {h.claim.text}: "
+        f"- {_PAPERS.get(c.recipe.paper, c.recipe.paper)}, {c.recipe.artifact}: {h.claim.text}: "
         f"{'fails' if h.verdict == 'fails' else 'not always'} ({h.holds} hold, {h.ties} tie, {h.fails} fail)"
         for c in run
         for h in c.held_in_own_view()

@@ -69,7 +69,7 @@ def read(recipe: Recipe, folder: Path = FOLDER) -> list[Row]:
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
-    """The rows of one file; of one that is no table nothing, and a warning."""
+    """The rows of one file; none, and a warning, if it is no table."""
     try:
         return _table(path)
     except UNREADABLE as problem:
@@ -200,7 +200,7 @@ def _csv(columns: list[str], rows: list[dict[str, str]]) -> str:
 
 
 def finished(runs: Path) -> dict[str, Path]:
-    """The folders of finished runs by the beginning of their identity, with which their names end."""
+    """The folders of finished runs, by the first characters of their identity, which end their names."""
     return {path.parent.name.rpartition("-")[2]: path.parent for path in runs.glob("*/summary.json")}
 
 
@@ -214,7 +214,7 @@ def sound_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
-    summary = json.loads((folder / "summary.json").read_text())
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     with open(folder / "metrics.csv", newline="") as file:
         rounds = list(csv.DictReader(file))
     summary[CURVE] = " ".join(

@@ -1,4 +1,4 @@
-"""Numbers of ours that one run does not have alone: each rule says how it comes from a cell and others.
+"""Numbers of ours that need more than one run: each rule says how a number follows from several cells.
 
   gain               our value minus that of the cell the paper compares with
   loss               how far our value stays below that one

@@ -28,10 +28,10 @@ class NoStage:
         return []
 
     def prepare(self, trainer: Any, origin: Origin) -> None:
-        """Change the trainer's data or parts before round 0; release nothing round the ledger."""
+        """Change the trainer's data or parts before round 0; release nothing the ledger does not know."""
 
     def mix(self, plan: Plan, round_: Round, data: Samples) -> tuple[Plan, Samples]:
-        """The batches of a round and what they index; called with the same answer as often as one likes."""
+        """The batches of a round and what they index; asked twice it gives the same answer."""
         return plan, data
 
     def downlink(self, round_: Round) -> int:

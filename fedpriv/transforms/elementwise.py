@@ -35,7 +35,8 @@ class Affine(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         alpha: Any = self.alpha
-        return x * alpha + self.beta
+        out: Tensor = x * alpha + self.beta
+        return out
 
 
 @rule(Affine)
@@ -53,7 +54,8 @@ class StackedAffine(Stacked):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.bound:
-            return x * self.fixed["alpha"] + self.fixed["beta"]
+            plain: Tensor = x * self.fixed["alpha"] + self.fixed["beta"]
+            return plain
         alpha, beta = (v[:, None] if isinstance(v := self.value(n), Tensor) else v for n in ("alpha", "beta"))
         out = x.view(self.clients, -1, *x.shape[1:]) * alpha + beta
         return self.record(x.detach(), out.view(x.shape))

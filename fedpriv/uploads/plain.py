@@ -24,7 +24,8 @@ class Plain:
 
     def decode(self, sent: Any, round_: Round) -> Tensor:
         """What the server sees, [C, D']."""
-        return sent
+        messages: Tensor = sent
+        return messages
 
     def downlink(self, round_: Round) -> int:
         """Bytes broadcast to all participants."""

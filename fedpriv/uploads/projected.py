@@ -35,8 +35,10 @@ class Projected(Plain):
 
     def decode(self, sent: Any, round_: Round) -> Tensor:
         space = self.aggregator.subspace
+        received: Tensor
         if space is None:
-            return sent
+            received = sent
+            return received
         whole, coordinates = sent
         public = self.aggregator.public_rows(round_, whole.device)
         received = whole.new_empty(len(public), whole.shape[1])

@@ -155,7 +155,7 @@ class SecureSum(Plain):
 def centred(total: Tensor, bits: int) -> Tensor:
     """Residues modulo 2^bits, in [-2^(bits-1), 2^(bits-1))."""
     half = 1 << (bits - 1)
-    return (total + half) % 2**bits - half
+    return (total + half) % (1 << bits) - half
 
 
 def _connected(pairs: list[tuple[int, int, Source]], gone: np.ndarray) -> bool:

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from omegaconf import DictConfig
 from torch import Tensor
@@ -125,7 +126,7 @@ def _views(cfg: DictConfig, trainer: Trainer, stage: FedPD, data: Data, epochs: 
 
 def _attack(
     trainer: Trainer, stage: FedPD, clients: list[int], places: list[int], steps: int
-) -> tuple[list[dict[str, Any]], dict[str, list], list[str]]:
+) -> tuple[list[dict[str, Any]], dict[str, list[np.ndarray]], list[str]]:
     """The table, the rows of the picture and its column titles."""
     data, distiller = trainer.train, stage.distiller
     assert distiller is not None and data.shared is not None
@@ -154,7 +155,7 @@ def _attack(
     return rows, {name: _images(p) for name, p in pictures.items()}, columns
 
 
-def _images(batch: Tensor) -> list:
+def _images(batch: Tensor) -> list[np.ndarray]:
     return list(batch.cpu().numpy())
 
 

@@ -110,7 +110,7 @@ class OfSamples(Open):
         return {"clip_norm": self.clip, "noise_multiplier_least": min(self.noise)}
 
     def part(self, owned: Tensor, client: int) -> Tensor:
-        """Every sample is in it or not by itself; `sizes` is how many are expected."""
+        """Each sample is drawn on its own; `sizes` is the expected number."""
         drawn = self.source.of("part", client).below(self.recipe.data_fraction, owned, 1)[:, 0]
         return owned[drawn.to(owned.device)]
 
@@ -145,7 +145,7 @@ class OfClients(Open):
     def clients(self, number: int) -> list[int]:
         everybody = np.arange(len(self.sizes))
         drawn = self.source.of("sampling").below(self.recipe.sample_rate, everybody, 1, number)[:, 0]
-        return everybody[drawn.numpy()].tolist()
+        return [int(k) for k in everybody[drawn.numpy()]]
 
     def merge(
         self, networks: Sequence[nn.Module], trained: Sequence[States], chosen: list[int], number: int

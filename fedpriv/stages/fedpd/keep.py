@@ -26,7 +26,7 @@ VERSION = 3  # to be raised when the same options begin to give other numbers
 def fingerprint(guard: Open, distiller: Distiller, classifier: nn.Module, data: Samples) -> str:
     """Of all a distillation depends on: options, noise, key, both networks at the start, who owns what.
 
-    It is written down, so the key itself does not enter, but what follows from it.
+    It is written to the disk, so it contains no key, only a digest that follows from the key.
     """
     state = hashlib.sha256(repr((VERSION, guard, str(classifier))).encode())
     state.update(guard.source.of("fingerprint").key)
@@ -54,7 +54,8 @@ def load(key: str) -> dict[str, Any] | None:
     if hashlib.sha256(content[32:]).digest() != content[:32]:
         warnings.warn(f"{path} is damaged and is made anew", stacklevel=2)
         return None
-    return torch.load(io.BytesIO(content[32:]), weights_only=True, map_location="cpu")
+    kept: dict[str, Any] = torch.load(io.BytesIO(content[32:]), weights_only=True, map_location="cpu")
+    return kept
 
 
 def save(key: str, state: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ released with.
 
 The entropy H is bounded by a variance (the paper's surrogate); the default is the mean square, which the
 authors' later code uses and which is larger. KL is per pixel, like the rest. Departures: in eq. 1 L(A(x), y)
-depends on G only through A's training, so when alternating it can but train A, as in that code
+depends on G only through A's training, so when alternating it can only train A, as in that code
 (`weight_raw=0`: A sees x_g only); mixup (Zhang et al. 2017) mixes what A is trained on. In eq. 2, where
 A's losses train G too, the mixed losses are added to the unmixed ones and train A only.
 
@@ -69,7 +69,8 @@ class Step:
         for dropout in self.dropouts:
             dropout.name(self.source.of(of), samples, self.number)
         self.seen.clear()
-        return self.classifier(x)
+        logits: Tensor = self.classifier(x)
+        return logits
 
     def __call__(self, samples: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Both networks' updates for a batch, given its samples' numbers [B], inputs and labels; the
@@ -116,7 +117,7 @@ class Step:
         ):
             if not weight:
                 continue
-            if mixing is None:  # not a mix of share one: nothing times an overflow is no number
+            if mixing is None:  # not a mix with share 1: zero times infinity is not a number
                 loss = F.cross_entropy(self.classify(inputs, samples, name), y)
             else:
                 share, order = mixing

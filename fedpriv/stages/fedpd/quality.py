@@ -15,7 +15,8 @@ def ssim(image: np.ndarray, other: np.ndarray, span: float) -> float:
     c1, c2 = (0.01 * span) ** 2, (0.03 * span) ** 2
 
     def blurred(x: np.ndarray) -> np.ndarray:
-        return gaussian_filter(x, (0, 1.5, 1.5), truncate=3.5)
+        smooth: np.ndarray = gaussian_filter(x, (0, 1.5, 1.5), truncate=3.5)
+        return smooth
 
     a, b = image.astype(np.float64), other.astype(np.float64)
     mean_a, mean_b = blurred(a), blurred(b)

@@ -52,8 +52,9 @@ def clipped(x: Tensor, bound: float | None) -> Tensor:
     """Every row scaled into the ball of radius `bound`."""
     if bound is None:
         return x
-    norms = x.flatten(1).norm(dim=1).clamp(min=bound)
-    return x * (bound / norms).view(-1, *[1] * (x.dim() - 1))
+    norms: Tensor = x.flatten(1).norm(dim=1).clamp(min=bound)
+    factors = bound / norms
+    return x * factors.view(-1, *[1] * (x.dim() - 1))
 
 
 def released(

@@ -8,10 +8,11 @@ what x_p costs is in the ledger already.
 
 Guarantee: labels, and with them everybody's numbers of samples, are sent as they are, so every statement is
 about neighbours that agree in them; the run's neighbouring relation says so. Releasing x_p once is DP with an
-epsilon that is computed over all pixels jointly and is large at the paper's noise; floats do not even reach
-over the range of a pixel there, so nothing is called provable then. The distiller's and the classifier's
-updates are sent without any protection unless ldp or cdp protects the training: then they are protected alike
-(guard.py), and distilling, releasing and training compose. The ablations raw and noise distil nothing.
+epsilon that is computed over all pixels jointly and is large at the paper's noise; noise drawn in
+floats does not reach over the range of a pixel there, so nothing is called provable. The distiller's and the
+classifier's updates are sent without any protection unless ldp or cdp protects the training: then they are
+protected alike (guard.py), and distilling, releasing and training compose. The ablations raw and noise distil
+nothing.
 """
 
 import math
@@ -192,7 +193,7 @@ class FedPD(NoStage):
         )
         if made.private and normalises_batches(classifier):
             raise UserError(
-                "model.norm=batch: the auxiliary classifier's batch statistics would be sent round the "
+                "model.norm=batch: the auxiliary classifier's batch statistics would be sent without "
                 "noise; use model.norm=group or model.norm=none"
             )
         return made
@@ -271,7 +272,7 @@ class FedPD(NoStage):
 
     def downlink(self, round_: Round) -> int:
         """A share is sent with the model."""
-        numbers = self._facts["shared_bytes"] // self._facts["shared_samples"]
+        numbers: int = self._facts["shared_bytes"] // self._facts["shared_samples"]
         return int(round_.samples.sum()) * numbers
 
     def summary(self) -> dict[str, Any]:

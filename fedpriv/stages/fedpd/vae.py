@@ -19,7 +19,8 @@ class Block(nn.Module):
         self.outer = nn.Conv2d(channels, channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.outer(F.relu(self.inner(F.relu(x))))
+        change: Tensor = self.outer(F.relu(self.inner(F.relu(x))))
+        return x + change
 
 
 class Distiller(nn.Module):

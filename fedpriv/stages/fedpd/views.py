@@ -25,7 +25,8 @@ def seen(x: Tensor, view: str, distiller: Distiller) -> Tensor:
     """[B, ...]; x itself, what the distiller keeps of it, or what is left."""
     if view == "x_s":
         with torch.no_grad():
-            return distiller(x)
+            kept: Tensor = distiller(x)
+            return kept
     return features(x, distiller if view == "x_g" else None)
 
 
