@@ -133,14 +133,14 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run(rest: list[str]) -> int:
-    from fedpriv import sweep, task
+    from fedpriv import sweeping, task
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors reach us, instead of Hydra printing and exiting
     sys.argv = [sys.argv[0], *prepared(rest)]
     task.hydra_main()
     if task.failure is not None:
         raise task.failure
-    return 1 if sweep.failures else 0
+    return 1 if sweeping.failures else 0
 
 
 def _reproduce(rest: list[str]) -> int:

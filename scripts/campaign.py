@@ -400,7 +400,7 @@ def _warm(arguments: tuple[str, ...]) -> None:
     """Calibrate the noise here, where it is remembered: children inherit it."""
     from hydra import compose, initialize_config_module
 
-    from fedpriv.build import build
+    from fedpriv.building import build
     from fedpriv.cli import expand
 
     with initialize_config_module("fedpriv.conf", version_base="1.3"):

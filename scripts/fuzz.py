@@ -150,7 +150,7 @@ def attempt(overrides: list[str], train: bool, folder: Path) -> tuple[str, str]:
         with _alarm(SLOW), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             cfg = _composed(overrides)
             if not train:
-                from fedpriv.build import build
+                from fedpriv.building import build
 
                 build(cfg, prepare=not _long(cfg))
                 return "accepted", ""
@@ -204,7 +204,7 @@ def _trained(cfg: Any, folder: Path) -> tuple[str, str]:
     cfg.rounds = min(cfg.rounds, 2)
     cfg.samples_at = [r for r in cfg.samples_at if r <= cfg.rounds]
     if _long(cfg):
-        from fedpriv.build import build
+        from fedpriv.building import build
 
         build(cfg, prepare=False)
         return "accepted", ""

@@ -9,7 +9,7 @@ import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 
-from fedpriv import cli, sweep, task
+from fedpriv import cli, sweeping, task
 from fedpriv.config import register
 from fedpriv.errors import UserError
 
@@ -37,7 +37,7 @@ def fedpriv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
 
     def call(*arguments: str) -> SimpleNamespace:
         GlobalHydra.instance().clear()
-        sweep.failures, task.failure = 0, None
+        sweeping.failures, task.failure = 0, None
         monkeypatch.setattr(sys, "argv", ["fedpriv"])
         with pytest.raises(SystemExit) as stop:
             cli.main(arguments)

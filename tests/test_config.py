@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from fedpriv import catalogue
-from fedpriv.build import make
+from fedpriv.building import make
 from fedpriv.cli import expand
 from fedpriv.config import GROUPS, INJECTED, Settings, check, described, target_of
 from fedpriv.errors import UserError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.engine.batches import Plan
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.loop import LoopEngine

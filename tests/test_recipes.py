@@ -6,7 +6,7 @@ import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 
-from fedpriv.build import build, make
+from fedpriv.building import build, make
 from fedpriv.cli import expand
 from fedpriv.config import GROUPS, check
 from fedpriv.encoders.settings import ARCHS

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.datasets.base import Data
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.fold import Fold

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedpriv import identity, screen, sweep
+from fedpriv import identity, screen, sweeping
 from fedpriv.engine.fast import cores
 from fedpriv.errors import UserError
 from fedpriv.reproduce import recipe as recipes
@@ -147,7 +147,7 @@ def _launch(
     cells.write_text(json.dumps([[*job.overrides, *own] for job in todo]))
     os.environ |= {"HYDRA_FULL_ERROR": "1", "FEDPRIV_QUIET": "1"}
     if "hydra/launcher=joblib" in hydra:
-        os.environ[sweep.PARENT] = str(os.getpid())
+        os.environ[sweeping.PARENT] = str(os.getpid())
     screen.silence(True)
     before = sys.argv
     sys.argv = [before[0], "-m", f"cells={cells.resolve()}", f"cell=range(0,{len(todo)})", *hydra]

@@ -149,7 +149,7 @@ def _kind(config: DictConfig) -> tuple:
 
 def timed_round(config: DictConfig) -> float:
     """Seconds of a run's second round, the first also warming up; what fails says so when it is run."""
-    from fedpriv.build import build
+    from fedpriv.building import build
 
     try:
         trainer: Any = build(config).trainer

@@ -11,7 +11,7 @@ import hydra
 from hydra import compose
 from omegaconf import DictConfig, open_dict
 
-from fedpriv import sweep
+from fedpriv import sweeping
 from fedpriv.config import register
 from fedpriv.errors import Interrupted
 
@@ -22,7 +22,7 @@ def run_cell(told: DictConfig) -> None:
     from fedpriv.session import execute
 
     register()
-    sweep.end_with_parent()
+    sweeping.end_with_parent()
     overrides = json.loads(Path(told.cells).read_text())[told.cell]
     cfg = compose("config", overrides=overrides, return_hydra_config=True)
     folder, text = Path(cfg.hydra.run.dir), " ".join(overrides)
@@ -30,11 +30,11 @@ def run_cell(told: DictConfig) -> None:
         del cfg["hydra"]
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        sweep.note(folder / sweep.STATUS, text, None, execute(cfg, folder, text))
+        sweeping.note(folder / sweeping.STATUS, text, None, execute(cfg, folder, text))
     except (Interrupted, KeyboardInterrupt) as stop:
         raise KeyboardInterrupt(*stop.args) from stop  # ends the whole sweep
     except Exception as error:  # noted; the others go on
-        sweep.note(folder / sweep.STATUS, text, sweep.reason(error), None)
+        sweeping.note(folder / sweeping.STATUS, text, sweeping.reason(error), None)
 
 
 # Not as a decorator, for the reason in task.py.
