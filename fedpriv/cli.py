@@ -8,7 +8,9 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from fedpriv.composing import SHORT, compose, expand, prepared, without_config_dir
 from fedpriv.errors import Interrupted, UserError
 
 USAGE = """\
@@ -47,34 +49,6 @@ COMMANDS = (
     "features",
     "distilled",
 )
-_NAME = r"(['\"]?)(?!null$)[A-Za-z_][\w\-./]*\1"  # of a group's option
-SHORT = {"dp": "dp_variant", "agg": "aggregator"}
-
-
-def expand(argument: str) -> str:
-    """dp=ldp -> dp_variant=ldp, agg.k=2 -> aggregator.k=2; anything else as it is."""
-    return re.sub(
-        r"^([+~]{0,2})(dp|agg)(?=[=.@]|$)", lambda m: m.group(1) + SHORT[m.group(2)], argument, count=1
-    )
-
-
-def prepared(arguments: Sequence[str]) -> list[str]:
-    """The arguments as Hydra shall see them; what it would stumble over is refused in one line."""
-    return [_one_option(expand(argument)) for argument in arguments]
-
-
-def _one_option(argument: str) -> str:
-    """A group is given the name of an option, or several to sweep over; Hydra has no answer to model=[1]."""
-    from fedpriv.config import GROUPS
-    from fedpriv.limits import cut
-
-    key, equals, value = argument.partition("=")
-    group = key.lstrip("+").partition("@")[0]
-    if equals and group in GROUPS:
-        names = all(re.fullmatch(_NAME, part.strip()) for part in value.split(","))
-        if not names and not re.fullmatch(r"\w+\(.*\)", value.strip()):
-            raise UserError(f"{cut(argument)}: name an option of {group}; `fedpriv list {group}` shows them")
-    return argument
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -135,12 +109,32 @@ def _dispatch(arguments: list[str]) -> int:
 def _run(rest: list[str]) -> int:
     from fedpriv import sweeping, task
 
+    if {"--cfg", "-c"} & set(rest):
+        return _show_config(rest)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors reach us, instead of Hydra printing and exiting
     sys.argv = [sys.argv[0], *prepared(rest)]
     task.hydra_main()
     if task.failure is not None:
         raise task.failure
     return 1 if sweeping.failures else 0
+
+
+def _show_config(rest: list[str]) -> int:
+    """--cfg job with every value, also those that an option's file leaves to its target; else Hydra's."""
+    from hydra._internal.utils import get_args_parser
+    from omegaconf import OmegaConf
+
+    from fedpriv import task
+
+    told = get_args_parser().parse_args(rest)
+    if told.cfg != "job":
+        sys.argv = [sys.argv[0], *prepared(rest)]
+        task.hydra_main()
+        return 0
+    config = compose(told.overrides, told.config_dir)
+    shown = OmegaConf.select(config, told.package) if told.package else config
+    print(OmegaConf.to_yaml(shown, resolve=told.resolve), end="")
+    return 0
 
 
 def _reproduce(rest: list[str]) -> int:
@@ -188,24 +182,37 @@ def _complete(arguments: list[str]) -> int:
     short = None
     if len(words) > 2:
         short = next((s for s in SHORT if words[-1].startswith((s + "=", s + "."))), None)
+        if found := re.fullmatch(r"(\w+)\.\w*", expand(words[-1])):
+            print(" ".join(_keys(found.group(1), words[2:-1], words[-1])))
+            return 0
         os.environ["COMP_LINE"] = " ".join([words[0], *map(expand, words[2:])])
     sys.argv = [sys.argv[0], *[a for a in arguments if a not in COMMANDS]]
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         hydra_main()
-    text = output.getvalue()
+    text = re.sub(r"(?<!\S)paper(/\S*)?(?!\S)", "", output.getvalue())  # recipes, not options
     print(re.sub(rf"\b{SHORT[short]}(?=[=.])", short, text) if short else text, end="")
     return 0
 
 
-def _compose(rest: list[str]):
-    from hydra import compose, initialize_config_module
+def _keys(group: str, before: list[str], word: str) -> list[str]:
+    """What a group's option has that begins as the word does."""
+    from fedpriv.composing import in_one_line
 
-    from fedpriv.config import register
+    try:
+        with in_one_line():
+            node = _compose([w for w in before if w and w not in ("-m", "--multirun")])[group]
+    except (UserError, KeyError, AttributeError):  # nothing can be proposed for a line that is wrong
+        return []
+    start = word.partition(".")[0]
+    keys = [f"{start}.{key}=" for key in node if key != "_target_"] if hasattr(node, "keys") else []
+    return [key for key in keys if key.startswith(word)]
 
-    register()
-    with initialize_config_module("fedpriv.conf", version_base="1.3"):
-        return compose("config", overrides=prepared(rest))
+
+def _compose(rest: list[str]) -> Any:
+    """What a command that does not run is told, with the user's own options below --config-dir."""
+
+    return compose(*without_config_dir(rest))
 
 
 def _privacy(rest: list[str]) -> int:

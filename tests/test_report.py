@@ -11,7 +11,7 @@ from fedpriv.reproduce.compare import Comparison
 from fedpriv.reproduce.draw import close, draw
 from fedpriv.reproduce.report import render
 from fedpriv.reproduce.table import picture
-from tests.conftest import refused
+from tests.conftest import only_committed_results, refused
 from tests.test_reproduce import result
 
 ROOT = Path(__file__).parent.parent
@@ -193,5 +193,6 @@ def test_the_section_is_replaced_between_its_marks(tmp_path, rounds):
 
 
 def test_our_readme_has_the_results_that_are_committed():
+    only_committed_results()
     every = [Comparison(recipe.load(name), ROOT / "outputs" / "reproduced") for name in recipe.names()]
     assert results.section(every) in (ROOT / "README.md").read_text(), "`fedpriv report readme=README.md`"

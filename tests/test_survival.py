@@ -16,16 +16,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_module
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 from opacus.accountants import PRVAccountant
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedpriv import checkpoint, cli, files, pictures, recorder, sweeping
+from fedpriv import checkpoint, compose, files, pictures, recorder, sweeping
 from fedpriv.building import build
-from fedpriv.config import register
 from fedpriv.errors import UserError
 from fedpriv.growing import Growing
 from fedpriv.partitions import picture
@@ -38,10 +35,7 @@ OWN = (*SMALL, "rounds=4", "checkpoint.every=1", "sample_rate=0.5", "evaluate_ev
 
 
 def composed(*more: str):
-    register()
-    GlobalHydra.instance().clear()
-    with initialize_config_module("fedpriv.conf", version_base="1.3"):
-        return compose("config", overrides=[cli.expand(o) for o in (*OWN, *more)])
+    return compose(*OWN, *more)
 
 
 def numbers(folder: Path) -> tuple:
