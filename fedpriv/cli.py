@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpriv.composing import SHORT, compose, expand, prepared, without_config_dir
 from fedpriv.errors import Interrupted, UserError
 
 USAGE = """\
@@ -108,6 +107,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _run(rest: list[str]) -> int:
     from fedpriv import sweeping, task
+    from fedpriv.composing import prepared
 
     if {"--cfg", "-c"} & set(rest):
         return _show_config(rest)
@@ -125,6 +125,7 @@ def _show_config(rest: list[str]) -> int:
     from omegaconf import OmegaConf
 
     from fedpriv import task
+    from fedpriv.composing import compose, prepared
 
     told = get_args_parser().parse_args(rest)
     if told.cfg != "job":
@@ -163,6 +164,8 @@ def _figure(rest: list[str]) -> int:
 
 def _complete(arguments: list[str]) -> int:
     """Hydra's completion, without the word `run` it does not know and with the short names."""
+    from fedpriv.composing import SHORT, expand
+    from fedpriv.config import GROUPS
     from fedpriv.task import hydra_main
 
     words = os.environ.get("COMP_LINE", "").split(" ")
@@ -182,7 +185,8 @@ def _complete(arguments: list[str]) -> int:
     short = None
     if len(words) > 2:
         short = next((s for s in SHORT if words[-1].startswith((s + "=", s + "."))), None)
-        if found := re.fullmatch(r"(\w+)\.\w*", expand(words[-1])):
+        found = re.fullmatch(r"(\w+)\.\w*", expand(words[-1]))
+        if found and found.group(1) in GROUPS:
             print(" ".join(_keys(found.group(1), words[2:-1], words[-1])))
             return 0
         os.environ["COMP_LINE"] = " ".join([words[0], *map(expand, words[2:])])
@@ -201,16 +205,17 @@ def _keys(group: str, before: list[str], word: str) -> list[str]:
 
     try:
         with in_one_line():
-            node = _compose([w for w in before if w and w not in ("-m", "--multirun")])[group]
-    except (UserError, KeyError, AttributeError):  # nothing can be proposed for a line that is wrong
+            node = _compose([w for w in before if w and w not in ("-m", "--multirun")]).get(group)
+    except UserError:  # nothing can be proposed for a line that is wrong
         return []
     start = word.partition(".")[0]
-    keys = [f"{start}.{key}=" for key in node if key != "_target_"] if hasattr(node, "keys") else []
+    keys = [f"{start}.{key}=" for key in node or () if key != "_target_"]
     return [key for key in keys if key.startswith(word)]
 
 
 def _compose(rest: list[str]) -> Any:
     """What a command that does not run is told, with the user's own options below --config-dir."""
+    from fedpriv.composing import compose, without_config_dir
 
     return compose(*without_config_dir(rest))
 

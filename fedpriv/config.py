@@ -5,6 +5,7 @@ values: names, types, limits and defaults are written in one place, where they a
 differs from them. `filled` puts the defaults into a composed config, so that it shows every value.
 """
 
+import copy
 import difflib
 import inspect
 import os
@@ -217,7 +218,7 @@ def filled(cfg: DictConfig, overrides: Iterable[str] = ()) -> DictConfig:
     `overrides` is what the user typed. If that names another `_target_`, the values of the former option that
     the new target does not have are dropped; but none that was typed, which `check` then refuses.
     """
-    typed, whole = keys_of(overrides), cfg.copy()
+    typed, whole = keys_of(overrides), copy.deepcopy(cfg)
     with flag_override(whole, ["struct", "readonly"], False):
         for group in GROUPS:
             node = None if group not in whole or OmegaConf.is_missing(whole, group) else whole[group]
@@ -307,7 +308,7 @@ def _check_references(cfg: DictConfig) -> None:
     written = OmegaConf.to_container(cfg, resolve=False)
     assert isinstance(written, dict)
     for key, value in _leaves({k: v for k, v in written.items() if k != "hydra"}, ""):
-        if isinstance(value, str) and re.search("(settings|groups|config)_help:|run_name:", value):
+        if isinstance(value, str) and re.search("(settings|groups|config)_help:|run_name:|hydra:help", value):
             raise UserError(f"{key}={cut(value)}: refers to a name or a help; give a value")
 
 
@@ -409,7 +410,6 @@ def _check_names(group: str, node: Any) -> dict[str, inspect.Parameter]:
 
 def _check_group(group: str, node: Any) -> None:
     target = target_of(group, node)
-    options = _check_names(group, node)
     name = getattr(target, "__name__", str(node["_target_"]))
     try:
         hints = typing.get_type_hints(
@@ -417,6 +417,7 @@ def _check_group(group: str, node: Any) -> None:
         )
     except Exception as problem:  # an annotation may name what is not there
         raise _unknown_options(group, node, problem) from problem
+    options = _check_names(group, node)
     given = {k: v for k, v in node.items() if k != "_target_"}
     for key, value in given.items():
         default = options[key].default
