@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hydra
 from hydra import initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
 from fedpriv.config import GROUPS, filled, job_of, part_names, register
@@ -84,8 +85,13 @@ def _composed(given: list[str], config_dir: str | Path | None, **more: bool) -> 
         if not Path(config_dir).is_dir():
             raise UserError(f"--config-dir {config_dir}: no such folder; name one with your own options")
         given = [*given, f"hydra.searchpath=['file://{Path(config_dir).absolute()}']"]
-    with initialize_config_module("fedpriv.conf", version_base="1.3"):
-        return hydra.compose("config", overrides=given, **more)
+    running = GlobalHydra.instance().hydra  # in a worker of a sweep: Hydra starts no second time beside it
+    GlobalHydra.instance().hydra = None
+    try:
+        with initialize_config_module("fedpriv.conf", version_base="1.3"):
+            return hydra.compose("config", overrides=given, **more)
+    finally:
+        GlobalHydra.instance().hydra = running
 
 
 def without_config_dir(arguments: Sequence[str]) -> tuple[list[str], str | None]:
