@@ -1,13 +1,20 @@
-"""`fedpriv list`: every group and option with the first line of its YAML file."""
+"""`fedpriv list`: every group and option with the first line of its YAML file, and what its values mean.
 
+The file of an option begins with comments: what it is, then `#   key: meaning` for values that need a word.
+"""
+
+import re
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import yaml
 from rich.table import Table
 
-from fedpriv.config import GROUPS, allowed
+from fedpriv.composing import without_config_dir
+from fedpriv.config import GROUPS, allowed, defaults, options_of, target_of
 from fedpriv.errors import UserError
 from fedpriv.screen import console
 
@@ -26,15 +33,28 @@ MEANING = {
 }
 
 
-def options(group: str) -> dict[str, str]:
-    """Name and description (the first comment that is not a Hydra directive) of every option."""
+def options(group: str, config_dir: str | Path | None = None) -> dict[str, str]:
+    """Name and description (the first comment that is not a Hydra directive) of every option; with
+    `config_dir` also of the user's own."""
     found = {}
-    for entry in files("fedpriv.conf").joinpath(group).iterdir():
-        if entry.name.endswith(".yaml"):
-            lines = [line.lstrip("# ") for line in entry.read_text().splitlines()]
-            described = next(line for line in lines if not line.startswith("@package"))
-            found[entry.name[: -len(".yaml")]] = described
+    for name, text in _files(group, config_dir):
+        lines = [line.lstrip("# ") for line in text.splitlines() if line.startswith("#")]
+        found[name] = next((line for line in lines if not line.startswith("@package")), "")
     return dict(sorted(found.items()))
+
+
+def meanings(text: str) -> dict[str, str]:
+    """What the comments of an option's file say of its values."""
+    return dict(re.findall(r"^#   (\w+): (.*)$", text, re.MULTILINE))
+
+
+def _files(group: str, config_dir: str | Path | None = None) -> Iterator[tuple[str, str]]:
+    """Name and text of every option; where two have a name, ours is the one that is composed."""
+    own = Path(config_dir) / group if config_dir else None
+    for folder in (own, files("fedpriv.conf").joinpath(group)):
+        for entry in folder.iterdir() if folder is not None and folder.is_dir() else ():
+            if entry.name.endswith(".yaml"):
+                yield entry.name[: -len(".yaml")], entry.read_text()
 
 
 def option_of(group: str, node: dict[str, Any]) -> str:
@@ -51,30 +71,45 @@ def option_of(group: str, node: dict[str, Any]) -> str:
 
 
 @cache
-def contents(group: str) -> dict[str, dict[str, Any]]:
-    """What the file of every option says, interpolations as they are written."""
-    folder = files("fedpriv.conf").joinpath(group)
-    parsed = {n: yaml.safe_load(folder.joinpath(f"{n}.yaml").read_text()) for n in options(group)}
-    return {name: content.get(group, content) for name, content in parsed.items()}
+def contents(group: str, config_dir: str | Path | None = None) -> dict[str, dict[str, Any]]:
+    """Every value of every option: what its file says, interpolations as they are written, and the defaults
+    of its target."""
+    found = {}
+    for name, text in sorted(_files(group, config_dir)):
+        content = yaml.safe_load(text)
+        content = content.get(group, content)
+        found[name] = {"_target_": content["_target_"], **defaults(options_of(group, content)), **content}
+    return found
 
 
-def show(groups: list[str]) -> None:
+@cache
+def targets(group: str) -> dict[str, Callable[..., Any]]:
+    """The class or function of every option."""
+    return {name: target_of(group, content) for name, content in contents(group).items()}
+
+
+def show(arguments: list[str]) -> None:
+    groups, config_dir = without_config_dir(arguments)
     for group in groups or GROUPS:
         if group not in GROUPS:
             raise UserError(f"{group}: no such group; choose one of {', '.join(GROUPS)}")
         table = Table(title=f"{group}: {MEANING[group]}", title_justify="left", show_header=False)
         table.add_column(style="bold", no_wrap=True)
         table.add_column()
-        for name, text in options(group).items():
+        for name, text in options(group, config_dir).items():
             table.add_row(name, text)
         console.print(table)
         if group in groups:
-            for name in options(group):
-                _show_values(group, name)
+            _show_values(group, config_dir)
 
 
-def _show_values(group: str, name: str) -> None:
-    """What every value of an option may be."""
-    content = contents(group)[name]
-    for key, words in allowed(group, content).items():
-        console.print(f"{name}.{key}={content.get(key)}: {words}", soft_wrap=True)
+def _show_values(group: str, config_dir: str | Path | None) -> None:
+    """What every value of every option is, means and may be."""
+    texts = dict(_files(group, config_dir))
+    for name, content in contents(group, config_dir).items():
+        said = meanings(texts[name])
+        for key, words in allowed(group, content).items():
+            value = content.get(key)
+            shown = list(value) if isinstance(value, tuple) else value
+            meaning = f"{said[key]} ({words})" if key in said else words
+            console.print(f"{name}.{key}={shown}: {meaning}", soft_wrap=True)

@@ -8,12 +8,9 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fedpriv.errors import Interrupted, UserError
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 USAGE = """\
 fedpriv: compose, run and honestly account private federated learning experiments
@@ -51,34 +48,6 @@ COMMANDS = (
     "features",
     "distilled",
 )
-_NAME = r"(['\"]?)(?!null$)[A-Za-z_][\w\-./]*\1"  # of a group's option
-SHORT = {"dp": "dp_variant", "agg": "aggregator"}
-
-
-def expand(argument: str) -> str:
-    """dp=ldp -> dp_variant=ldp, agg.k=2 -> aggregator.k=2; anything else as it is."""
-    return re.sub(
-        r"^([+~]{0,2})(dp|agg)(?=[=.@]|$)", lambda m: m.group(1) + SHORT[m.group(2)], argument, count=1
-    )
-
-
-def prepared(arguments: Sequence[str]) -> list[str]:
-    """The arguments as Hydra shall see them; what it would stumble over is refused in one line."""
-    return [_one_option(expand(argument)) for argument in arguments]
-
-
-def _one_option(argument: str) -> str:
-    """A group is given the name of an option, or several to sweep over; Hydra has no answer to model=[1]."""
-    from fedpriv.config import GROUPS
-    from fedpriv.limits import cut
-
-    key, equals, value = argument.partition("=")
-    group = key.lstrip("+").partition("@")[0]
-    if equals and group in GROUPS:
-        names = all(re.fullmatch(_NAME, part.strip()) for part in value.split(","))
-        if not names and not re.fullmatch(r"\w+\(.*\)", value.strip()):
-            raise UserError(f"{cut(argument)}: name an option of {group}; `fedpriv list {group}` shows them")
-    return argument
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -137,14 +106,36 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run(rest: list[str]) -> int:
-    from fedpriv import sweep, task
+    from fedpriv import sweeping, task
+    from fedpriv.composing import prepared
 
+    if {"--cfg", "-c"} & set(rest):
+        return _show_config(rest)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors reach us, instead of Hydra printing and exiting
     sys.argv = [sys.argv[0], *prepared(rest)]
     task.hydra_main()
     if task.failure is not None:
         raise task.failure
-    return 1 if sweep.failures else 0
+    return 1 if sweeping.failures else 0
+
+
+def _show_config(rest: list[str]) -> int:
+    """--cfg job with every value, also those that an option's file leaves to its target; else Hydra's."""
+    from hydra._internal.utils import get_args_parser
+    from omegaconf import OmegaConf
+
+    from fedpriv import task
+    from fedpriv.composing import compose, prepared
+
+    told = get_args_parser().parse_args(rest)
+    if told.cfg != "job":
+        sys.argv = [sys.argv[0], *prepared(rest)]
+        task.hydra_main()
+        return 0
+    config = compose(told.overrides, told.config_dir)
+    shown = OmegaConf.select(config, told.package) if told.package else config
+    print(OmegaConf.to_yaml(shown, resolve=told.resolve), end="")
+    return 0
 
 
 def _reproduce(rest: list[str]) -> int:
@@ -173,6 +164,8 @@ def _figure(rest: list[str]) -> int:
 
 def _complete(arguments: list[str]) -> int:
     """Hydra's completion, without the word `run` it does not know and with the short names."""
+    from fedpriv.composing import SHORT, expand
+    from fedpriv.config import GROUPS
     from fedpriv.task import hydra_main
 
     words = os.environ.get("COMP_LINE", "").split(" ")
@@ -192,24 +185,39 @@ def _complete(arguments: list[str]) -> int:
     short = None
     if len(words) > 2:
         short = next((s for s in SHORT if words[-1].startswith((s + "=", s + "."))), None)
+        found = re.fullmatch(r"(\w+)\.\w*", expand(words[-1]))
+        if found and found.group(1) in GROUPS:
+            print(" ".join(_keys(found.group(1), words[2:-1], words[-1])))
+            return 0
         os.environ["COMP_LINE"] = " ".join([words[0], *map(expand, words[2:])])
     sys.argv = [sys.argv[0], *[a for a in arguments if a not in COMMANDS]]
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         hydra_main()
-    text = output.getvalue()
+    text = re.sub(r"(?<!\S)paper(/\S*)?(?!\S)", "", output.getvalue())  # recipes, not options
     print(re.sub(rf"\b{SHORT[short]}(?=[=.])", short, text) if short else text, end="")
     return 0
 
 
-def _compose(rest: list[str]) -> "DictConfig":
-    from hydra import compose, initialize_config_module
+def _keys(group: str, before: list[str], word: str) -> list[str]:
+    """What a group's option has that begins as the word does."""
+    from fedpriv.composing import in_one_line
 
-    from fedpriv.config import register
+    try:
+        with in_one_line():
+            node = _compose([w for w in before if w and w not in ("-m", "--multirun")]).get(group)
+    except UserError:  # nothing can be proposed for a line that is wrong
+        return []
+    start = word.partition(".")[0]
+    keys = [f"{start}.{key}=" for key in node or () if key != "_target_"]
+    return [key for key in keys if key.startswith(word)]
 
-    register()
-    with initialize_config_module("fedpriv.conf", version_base="1.3"):
-        return compose("config", overrides=prepared(rest))
+
+def _compose(rest: list[str]) -> Any:
+    """What a command that does not run is told, with the user's own options below --config-dir."""
+    from fedpriv.composing import compose, without_config_dir
+
+    return compose(*without_config_dir(rest))
 
 
 def _privacy(rest: list[str]) -> int:

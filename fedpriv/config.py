@@ -1,21 +1,26 @@
 """The typed schema: every top-level value, its default, its meaning and what is allowed; and the checks.
 
-Group options (model, dp_variant, ...) are YAML files with one `_target_`; their values are checked against
-the target's signature, so an option's type is written in one place: where it is used.
+Group options (model, dp_variant, ...) are YAML files with one `_target_`. The target's signature owns their
+values: names, types, limits and defaults are written in one place, where they are used. A file holds what
+differs from them. `filled` puts the defaults into a composed config, so that it shows every value.
 """
 
+import copy
+import difflib
 import inspect
 import os
+import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import get_object
-from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf, flag_override
 
 from fedpriv.errors import UserError
 from fedpriv.limits import ANY, LONGEST, MOST, WHOLE, Within, cut
@@ -148,28 +153,120 @@ def _help() -> str:
 def register() -> None:
     """Make the schema and the resolvers known to Hydra; may be called again."""
     ConfigStore.instance().store(name="schema", node=Settings)
-    OmegaConf.register_new_resolver("run_name", _checked_run_name, replace=True)
+    OmegaConf.register_new_resolver("run_name", _run_name, replace=True)
     OmegaConf.register_new_resolver("settings_help", _help, replace=True)
+    OmegaConf.register_new_resolver("groups_help", _groups_help, replace=True)
+    OmegaConf.register_new_resolver("config_help", _config_help, replace=True)
 
 
-def _checked_run_name(*, _root_: DictConfig) -> str:
-    """Hydra names the folder before anything is run: what is no number is refused here, not in a name."""
-    _check_references(_root_)
-    _check_keys(_root_)
-    return _run_name(_root_=_root_)
+def _groups_help() -> str:
+    """Every group and its options, the user's own too. Not conf/paper, which holds recipes."""
+    loader = GlobalHydra.instance().config_loader()
+    return "\n".join(f"  {group}: {', '.join(loader.get_group_options(group))}" for group in sorted(GROUPS))
+
+
+def _config_help(*, _root_: DictConfig) -> str:
+    return OmegaConf.to_yaml(job_of(_root_)).replace("$", "$$")  # of a template
+
+
+def job_of(whole: DictConfig) -> DictConfig:
+    """Of a config with Hydra's own values in it, what the run is told: every value."""
+    job = filled(whole, whole.hydra.overrides.task)
+    with flag_override(job, ["struct", "readonly"], False):
+        del job["hydra"]
+    return job
 
 
 # -- names
 
 
 def _run_name(*, _root_: DictConfig) -> str:
-    from fedpriv import identity  # here: it imports torch, which `--help` and completion do without
+    """Hydra names the folder before anything is run: what is no number is refused here, not in a name."""
+    from fedpriv import identity  # here: it imports torch, which completion does without
 
-    choices = _root_.hydra.runtime.choices
-    parts = [choices.get(g, "custom") for g in ("dataset", "model", "dp_variant", "aggregator")]
-    parts += [f"c{_root_.clients}", f"eps{_root_.epsilon:g}", f"s{_root_.seed}"]
-    parts.append(identity.short(identity.of_config(_root_)))
-    return "-".join(str(p) for p in parts)
+    _check_references(_root_)
+    _check_keys(_root_)
+    cfg = job_of(_root_)
+    for group in GROUPS:
+        _check_names(group, cfg[group])
+    parts = part_names(cfg, _root_.hydra.runtime.choices, _root_.hydra.overrides.task)
+    parts += [f"c{cfg.clients}", f"eps{cfg.epsilon:g}", f"s{cfg.seed}"]
+    parts.append(identity.short(identity.of_config(cfg)))
+    return "-".join(parts)
+
+
+def part_names(cfg: DictConfig, choices: Mapping[str, str], overrides: Iterable[str]) -> list[str]:
+    """What data set, model, DP variant and aggregator are called: the option chosen, or the class named."""
+    typed, found = keys_of(overrides), []
+    for group in ("dataset", "model", "dp_variant", "aggregator"):
+        chosen = None if f"{group}._target_" in typed else choices.get(group)
+        found.append(re.sub(r"[^\w.-]", "_", chosen or str(cfg[group]["_target_"]).rpartition(".")[2])[:60])
+    return found
+
+
+def keys_of(overrides: Iterable[str]) -> set[str]:
+    """The keys that overrides set, of a group's option no deeper than group.key."""
+    return {".".join(o.lstrip("+~").partition("=")[0].split(".")[:2]) for o in overrides}
+
+
+# -- defaults
+
+
+def filled(cfg: DictConfig, overrides: Iterable[str] = ()) -> DictConfig:
+    """A copy with every value the run has: what an option's file leaves open, its target's signature says.
+
+    `overrides` is what the user typed. If that names another `_target_`, the values of the former option that
+    the new target does not have are dropped; but none that was typed, which `check` then refuses.
+    """
+    typed, whole = keys_of(overrides), copy.deepcopy(cfg)
+    with flag_override(whole, ["struct", "readonly"], False):
+        for group in GROUPS:
+            node = None if group not in whole or OmegaConf.is_missing(whole, group) else whole[group]
+            if not isinstance(node, DictConfig):
+                continue
+            try:
+                options = options_of(group, {"_target_": node.get("_target_")})
+            except UserError:  # `check` will say what is wrong with it
+                continue
+            if f"{group}._target_" in typed:
+                for key in map(str, list(node)):
+                    if key not in (*options, "_target_") and f"{group}.{key}" not in typed:
+                        del node[key]
+            for key, value in defaults(options).items():
+                if key not in node:
+                    node[key] = value
+    return whole
+
+
+def options_of(group: str, node: Any) -> dict[str, inspect.Parameter]:
+    """What a target can be given, besides what `build` tells it of the data."""
+    target = target_of(group, node)
+    try:
+        parameters = inspect.signature(target).parameters
+    except (TypeError, ValueError) as problem:  # a builtin says nothing of itself
+        raise _unknown_options(group, node, problem) from problem
+    injected = INJECTED.get(group, ())
+    return {n: p for n, p in parameters.items() if n not in injected and p.kind is not p.VAR_KEYWORD}
+
+
+def defaults(options: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """The default of every option that can be written in a file; an object of a user's own part cannot."""
+    return {n: p.default for n, p in options.items() if p.default is not p.empty and _plain(p.default)}
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _plain(v) for k, v in value.items())
+    return value is None or type(value) in (bool, int, float, str)
+
+
+def _unknown_options(group: str, node: Any, problem: BaseException) -> UserError:
+    return UserError(
+        f"{group}._target_={cut(node['_target_'])}: what it can be given is unknown ({_reason(problem)}); "
+        "name a class or a function with annotated options"
+    )
 
 
 # -- checks
@@ -211,7 +308,7 @@ def _check_references(cfg: DictConfig) -> None:
     written = OmegaConf.to_container(cfg, resolve=False)
     assert isinstance(written, dict)
     for key, value in _leaves({k: v for k, v in written.items() if k != "hydra"}, ""):
-        if isinstance(value, str) and ("settings_help:" in value or "run_name:" in value):
+        if isinstance(value, str) and re.search("(settings|groups|config)_help:|run_name:|hydra:help", value):
             raise UserError(f"{key}={cut(value)}: refers to a name or a help; give a value")
 
 
@@ -295,29 +392,38 @@ def _reason(problem: BaseException) -> str:
     return cut(str(problem) or type(problem).__name__, 200)
 
 
+def _check_names(group: str, node: Any) -> dict[str, inspect.Parameter]:
+    """That every value given is an option of the target; its options."""
+    plain: Any = OmegaConf.to_container(node, resolve=False) if OmegaConf.is_config(node) else node
+    options = options_of(group, plain)
+    for key in plain:
+        if key not in (*options, "_target_"):
+            near = difflib.get_close_matches(str(key), options, n=1, cutoff=0.6)
+            hint = f"did you mean {group}.{near[0]}? " if near else ""
+            name = getattr(target_of(group, plain), "__name__", plain["_target_"])
+            raise UserError(
+                f"{group}.{cut(key)}={cut(plain[key])}: no such option of {name}; {hint}it has "
+                f"{', '.join(options) or 'no options'}"
+            )
+    return options
+
+
 def _check_group(group: str, node: Any) -> None:
     target = target_of(group, node)
     name = getattr(target, "__name__", str(node["_target_"]))
     try:
-        signature = inspect.signature(target)
         hints = typing.get_type_hints(
             target.__init__ if inspect.isclass(target) else target, include_extras=True
         )
-    except Exception as problem:  # a builtin says nothing of itself, an annotation may name what is not there
-        raise UserError(
-            f"{group}._target_={cut(node['_target_'])}: what it can be given is unknown ("
-            f"{_reason(problem)}); name a class or a function with annotated options"
-        ) from problem
-    options = {
-        n: p
-        for n, p in signature.parameters.items()
-        if n not in INJECTED.get(group, ()) and p.kind is not p.VAR_KEYWORD
-    }
+    except Exception as problem:  # an annotation may name what is not there
+        raise _unknown_options(group, node, problem) from problem
+    options = _check_names(group, node)
     given = {k: v for k, v in node.items() if k != "_target_"}
     for key, value in given.items():
-        if key not in options:
-            known = ", ".join(options) or "no options"
-            raise UserError(f"{group}.{cut(key)}={cut(value)}: no such option of {name}; it has {known}")
+        default = options[key].default
+        default = list(default) if isinstance(default, tuple) else default
+        if type(value) is type(default) and value == default:
+            continue  # not the user's mistake
         wrong = misfit(value, hints.get(key, Any))
         if wrong:
             raise UserError(f"{group}.{key}={cut(value)}: {wrong}")
@@ -331,7 +437,7 @@ def allowed(group: str, node: dict[str, Any]) -> dict[str, str]:
     """What every value of an option may be, in words."""
     target = target_of(group, node)
     hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
-    return {key: _describe(hints.get(key, Any)) for key in node if key != "_target_"}
+    return {key: _describe(hints.get(key, Any)) for key in options_of(group, node)}
 
 
 def misfit(value: Any, hint: Any) -> str | None:

@@ -5,7 +5,6 @@ import errno
 import re
 import traceback
 from collections.abc import Iterator
-from importlib.resources import files
 
 from hydra.errors import (
     ConfigCompositionException,
@@ -122,22 +121,8 @@ def _from_text(error: BaseException) -> str:
 
 def _unknown(override: str) -> str:
     """No such key: what was meant, or what there is."""
-    key = override.partition("=")[0]
-    group, _, option = key.partition(".")
-    if group in GROUPS and option:
-        allowed = sorted(_options_of(group))
-        near = difflib.get_close_matches(option, allowed, n=1, cutoff=0.6)
-        hint = f"did you mean {group}.{near[0]}? " if near else ""
-        listed = ", ".join(allowed)
-        return f"{override}: no such option of the chosen {group}; {hint}options of {group}: {listed}"
+    key = override.partition("=")[0].partition(".")[0]
     known = [k for k, _, _ in described()] + list(GROUPS) + ["dp", "agg"]
-    near = difflib.get_close_matches(group, known, n=2, cutoff=0.6)
+    near = difflib.get_close_matches(key, known, n=2, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else "`fedpriv run --help` lists all keys"
     return f"{override}: no such key or group; {hint}"
-
-
-def _options_of(group: str) -> set[str]:
-    """The keys of all options of a group."""
-    folder = files("fedpriv.conf").joinpath(group)
-    texts = [e.read_text() for e in folder.iterdir() if e.name.endswith(".yaml")]
-    return {k for text in texts for k in re.findall(r"^\s*(\w+):", text, re.MULTILINE)} - {"_target_", group}

@@ -4,7 +4,7 @@ import numpy as np
 from omegaconf import DictConfig
 from rich.table import Table
 
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.errors import UserError
 from fedpriv.privacy.accountants import ACCOUNTANTS
 from fedpriv.privacy.ledger import Ledger

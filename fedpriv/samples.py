@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedpriv.build import Run
+from fedpriv.building import Run
 from fedpriv.errors import UserError
 from fedpriv.figures.grid import grid
 from fedpriv.files import atomically, write_atomically

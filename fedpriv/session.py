@@ -13,7 +13,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from fedpriv import __version__, checkpoint, identity, pictures
-from fedpriv.build import Run, build, make, source
+from fedpriv.building import Run, build, make, source
 from fedpriv.errors import Interrupted, UserError
 from fedpriv.files import alone, json_text, make_folder, read_json, remove, write_atomically
 from fedpriv.identity import Identity

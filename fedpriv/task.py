@@ -8,8 +8,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from fedpriv import sweep
-from fedpriv.config import register
+from fedpriv import sweeping
+from fedpriv.composing import title
+from fedpriv.config import check, filled, part_names, register
 from fedpriv.errors import Interrupted
 from fedpriv.screen import console
 
@@ -27,27 +28,25 @@ def run(cfg: DictConfig) -> dict[str, Any] | str | None:
 
     context = HydraConfig.get()
     folder = Path(context.runtime.output_dir)
-    chosen = (
-        context.runtime.choices.get(g, "custom") for g in ("dataset", "model", "dp_variant", "aggregator")
-    )
-    title = f"{', '.join(chosen)}: {cfg.clients} clients, epsilon {cfg.epsilon:g}"
-    sweeping = context.mode == RunMode.MULTIRUN
-    if sweeping:
-        sweep.end_with_parent()
-        cell = context.job.override_dirname.replace(",", " ") or "defaults"
-        console.rule(f"cell {context.job.num}: {cell}", align="left")
+    typed = context.overrides.task
+    in_sweep = context.mode == RunMode.MULTIRUN
+    if in_sweep:
+        sweeping.end_with_parent()
+        console.rule(f"cell {context.job.num}: {sweeping.cell_name(context)}", align="left")
     try:
-        return execute(cfg, folder, title)
+        cfg = filled(cfg, typed)
+        check(cfg)
+        return execute(cfg, folder, title(cfg, part_names(cfg, context.runtime.choices, typed)))
     except (Interrupted, KeyboardInterrupt) as stop:
-        if sweeping:  # ends the whole sweep, which an ordinary exception would not
+        if in_sweep:  # ends the whole sweep, which an ordinary exception would not
             raise KeyboardInterrupt(*stop.args) from stop
         failure = stop
         return None
     except Exception as error:
-        if not sweeping:
+        if not in_sweep:
             failure = error
             return None
-        line = sweep.reason(error)
+        line = sweeping.reason(error)
         console.print(f"failed: {line}", soft_wrap=True)
         return line
 

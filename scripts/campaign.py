@@ -398,13 +398,9 @@ def _prepare() -> None:
 
 def _warm(arguments: tuple[str, ...]) -> None:
     """Calibrate the noise here, where it is remembered: children inherit it."""
-    from hydra import compose, initialize_config_module
+    import fedpriv
 
-    from fedpriv.build import build
-    from fedpriv.cli import expand
-
-    with initialize_config_module("fedpriv.conf", version_base="1.3"):
-        build(compose("config", overrides=[expand(a) for a in arguments]))
+    fedpriv.build(*arguments)
 
 
 def main() -> int:

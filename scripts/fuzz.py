@@ -153,7 +153,7 @@ def attempt(overrides: list[str], train: bool, folder: Path) -> tuple[str, str]:
         with _alarm(SLOW), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             cfg = _composed(overrides)
             if not train:
-                from fedpriv.build import build
+                from fedpriv.building import build
 
                 build(cfg, prepare=not _long(cfg))
                 return "accepted", ""
@@ -180,23 +180,9 @@ def _says_nothing(line: str) -> bool:
 
 def _composed(overrides: list[str]) -> Any:
     """As Hydra composes for `fedpriv run`, with the name of the run's folder."""
-    from hydra import compose, initialize_config_module
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.core.hydra_config import HydraConfig
-    from omegaconf import open_dict
+    from fedpriv.composing import plan
 
-    from fedpriv.cli import prepared
-    from fedpriv.config import register
-
-    register()
-    GlobalHydra.instance().clear()
-    with initialize_config_module("fedpriv.conf", version_base="1.3"):
-        cfg = compose("config", overrides=prepared(overrides), return_hydra_config=True)
-    HydraConfig.instance().set_config(cfg)
-    str(cfg.hydra.run.dir)
-    with open_dict(cfg):
-        del cfg["hydra"]
-    return cfg
+    return plan(overrides).config
 
 
 def _trained(cfg: Any, folder: Path) -> tuple[str, str]:
@@ -207,7 +193,7 @@ def _trained(cfg: Any, folder: Path) -> tuple[str, str]:
     cfg.rounds = min(cfg.rounds, 2)
     cfg.samples_at = [r for r in cfg.samples_at if r <= cfg.rounds]
     if _long(cfg):
-        from fedpriv.build import build
+        from fedpriv.building import build
 
         build(cfg, prepare=False)
         return "accepted", ""

@@ -9,7 +9,7 @@ import torch
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.fedavg import FedAvg
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.errors import UserError
 from tests.conftest import SMALL
 

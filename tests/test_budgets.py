@@ -9,7 +9,7 @@ from opacus.accountants import RDPAccountant
 from fedpriv.aggregators.division import public_clients
 from fedpriv.budgets.drawn import Mixture, Pareto, Uniform
 from fedpriv.budgets.listed import Listed
-from fedpriv.build import build, make
+from fedpriv.building import build, make
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.ldp import LDP
 from fedpriv.privacy.events import Direct

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedpriv.aggregators.mean import Mean
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.datasets.covtype import Covtype, scales
 from fedpriv.errors import UserError
 from fedpriv.models.lstm import lstm

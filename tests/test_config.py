@@ -2,14 +2,24 @@
 
 import inspect
 from importlib.resources import files
+from typing import get_type_hints
 
 import pytest
 import yaml
 
 from fedpriv import catalogue
-from fedpriv.build import make
-from fedpriv.cli import expand
-from fedpriv.config import GROUPS, INJECTED, Settings, check, described, target_of
+from fedpriv.building import make
+from fedpriv.composing import expand
+from fedpriv.config import (
+    GROUPS,
+    Settings,
+    check,
+    defaults,
+    described,
+    misfit,
+    options_of,
+    target_of,
+)
 from fedpriv.errors import UserError
 
 OPTIONS = [(group, name) for group in GROUPS for name in catalogue.options(group)]
@@ -23,15 +33,29 @@ def test_every_option_composes_and_passes_the_check(config, group, name):
 
 
 @pytest.mark.parametrize(("group", "name"), OPTIONS)
-def test_every_option_says_what_it_is_and_repeats_no_default(config, group, name):
-    """The first line is its description; its values are exactly the target's own parameters."""
+def test_every_option_says_what_it_is_and_repeats_no_default(group, name):
+    """The first line is its description. A value stands in the file or in the signature, not in both."""
     text = files("fedpriv.conf").joinpath(f"{group}/{name}.yaml").read_text()
     described = catalogue.options(group)[name]
     assert f"# {described}\n" in text and described.endswith(".")
     content = yaml.safe_load(text)
     content = content.get(group, content)
-    parameters = inspect.signature(target_of(group, content)).parameters
-    assert set(content) - {"_target_"} == {n for n in parameters if n not in INJECTED.get(group, ())}
+    options = options_of(group, content)
+    written = set(content) - {"_target_"}
+    assert written | set(catalogue.meanings(text)) <= set(options), "what the target does not have"
+    own = {key: list(v) if isinstance(v, tuple) else v for key, v in defaults(options).items()}
+    assert not {key for key in written if key in own and own[key] == content[key]}, "said twice"
+
+
+@pytest.mark.parametrize(("group", "name"), OPTIONS)
+def test_a_composed_config_shows_every_value(config, group, name):
+    node = config(f"{group}={name}")[group]
+    options = options_of(group, {"_target_": node._target_})
+    assert set(node) == {"_target_", *options}
+    target = target_of(group, {"_target_": node._target_})
+    hints = get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
+    for key, default in defaults(options).items():
+        assert misfit(default, hints[key]) is None, "a default that its own annotation refuses"
 
 
 def test_names_users_type():

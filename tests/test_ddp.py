@@ -13,7 +13,7 @@ from scipy.special import ive
 
 from fedpriv.aggregators.mean import Mean
 from fedpriv.aggregators.sum import Sum
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.errors import UserError
 from fedpriv.mechanisms import poisson
 from fedpriv.mechanisms.ddp import DDP

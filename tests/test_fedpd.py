@@ -9,7 +9,7 @@ import torch
 from scipy.stats import kstest, laplace, norm
 from torch import nn
 
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.errors import UserError, positive
 from fedpriv.privacy import accountants
 from fedpriv.privacy.events import Direct, SampledGaussian

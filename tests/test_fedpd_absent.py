@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.engine import batches
 from fedpriv.engine.work import Samples
 from fedpriv.mechanisms.client_level import clip

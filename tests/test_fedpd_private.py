@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.errors import UserError
 from fedpriv.models.resnet import resnet18
 from fedpriv.privacy import accountants

@@ -10,7 +10,7 @@ import pytest
 
 from fedpriv import config as schema
 from fedpriv import screen
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.catalogue import contents
 from fedpriv.config import GROUPS, Settings, allowed, check, described
 from fedpriv.errors import UserError
@@ -45,8 +45,8 @@ FUZZ = ROOT / "scripts" / "fuzz.py"
         (["algorithm.server_momentum=1" + "0" * 320], ["algorithm.server_momentum=1000"]),
         (["weight_decay=${run_name:}"], ["weight_decay=${run_name:}", "give a value"]),
         (["data_dir=${settings_help:}"], ["data_dir=${settings_help:}", "give a value"]),
-        (["data_dir=${hydra:help.template}"], ["data_dir=", "one line"]),
-        (["rounds=${hydra:help.template}"], ["rounds=", "whole number"]),
+        (["data_dir=${hydra:help.template}"], ["data_dir=", "give a value"]),
+        (["rounds=${hydra:help.template}"], ["rounds=", "give a value"]),
         (["data_dir=" + "b" * 5000], ["data_dir=bbb", "1,000 characters"]),
         (["dataset.normalize=${nowhere}"], ["nowhere"]),
         (["hydra.run.dir=" + "a" * 300], ["aaa", "too long"]),
@@ -197,7 +197,7 @@ def test_the_fuzzer_sees_what_must_not_be(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(FUZZ.parent))
     import fuzz
 
-    monkeypatch.setattr("fedpriv.build.build", lambda cfg, prepare: np.zeros(0)[1])
+    monkeypatch.setattr("fedpriv.building.build", lambda cfg, prepare: np.zeros(0)[1])
     kind, why = fuzz.attempt(list(SMALL), False, tmp_path / "run")
     assert kind == "tracebacks" and "IndexError" in why
     monkeypatch.setattr("fedpriv.explain.explain", lambda error: "None: cannot be written")

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from fedpriv import identity
 from fedpriv.aggregators.pfa import PFA
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.identity import Identity, of_config
 from fedpriv.reproduce import plan, recipe, rows
 from tests.conftest import SMALL
@@ -174,7 +174,7 @@ def test_a_finished_run_of_other_data_is_not_shown_as_done(fedpriv, tmp_path, mo
 
 def test_the_file_of_statistics_is_among_the_files(config, tmp_path):
     """With dn=source the samples are scaled by a second file."""
-    from fedpriv.build import source
+    from fedpriv.building import source
 
     for name in ("own", "public"):
         features(tmp_path / f"{name}.npz")

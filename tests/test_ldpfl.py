@@ -12,7 +12,7 @@ from fedpriv.aggregators.mean import Mean
 from fedpriv.aggregators.pfa import PFA
 from fedpriv.aggregators.sum import Sum
 from fedpriv.aggregators.weighted import Weighted
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.engine.layout import Layout
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.duchi import Duchi

@@ -11,7 +11,7 @@ import torch
 
 from fedpriv.aggregators.mean import Mean
 from fedpriv.aggregators.size import SizeWeighted
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.engine.layout import Layout
 from fedpriv.mechanisms.base import NoPrivacy
 from fedpriv.mechanisms.cdp import CDP

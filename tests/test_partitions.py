@@ -1,8 +1,6 @@
 """Partitions: hand-computed small cases, and the properties every plug-in must have."""
 
 import csv
-import inspect
-import re
 from pathlib import Path
 
 import numpy as np
@@ -330,17 +328,3 @@ def test_picture(tmp_path: Path) -> None:
 
 def test_picture_says_when_it_is_cut() -> None:
     assert "first 200 of 250" in picture.draw(np.ones((250, 10), dtype=np.int64)).get_suptitle()
-
-
-@pytest.mark.parametrize("plugin", [IID, Classes, Dirichlet, Shards, Subset])
-def test_configuration_matches_constructor(plugin: type) -> None:
-    module = plugin.__module__.rsplit(".", 1)[1]
-    text = (Path(__file__).parents[1] / "conf" / "partition" / f"{module}.yaml").read_text()
-    assert text.startswith("# ")
-    assert f"_target_: {plugin.__module__}.{plugin.__name__}\n" in text
-    values = dict(re.findall(r"^(\w+): (\S+)", text, re.M))
-    defaults = {name: p.default for name, p in inspect.signature(plugin).parameters.items()}
-    assert {name: values.get(name) for name in defaults} == {
-        name: "null" if default is None else str(default) for name, default in defaults.items()
-    }
-    assert len(values) == len(defaults) + 1

@@ -9,7 +9,7 @@ from fedpriv.aggregators.pfa import PFA
 from fedpriv.aggregators.pfa_plus import PFAPlus
 from fedpriv.aggregators.public_only import PublicOnly
 from fedpriv.aggregators.weiavg import WeiAvg
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.engine.layout import Layout
 from fedpriv.errors import UserError
 from fedpriv.setting import Round, Setting

@@ -14,7 +14,7 @@ from fedpriv.aggregators.mean import Mean
 from fedpriv.aggregators.selection import Selection
 from fedpriv.aggregators.weighted import Weighted, shares
 from fedpriv.algorithms.optimal import Optimal
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.datasets.digits import Digits
 from fedpriv.engine.batches import Plan
 from fedpriv.engine.layout import Layout

@@ -9,7 +9,7 @@ import torch
 from numba import njit
 from torch.nn.utils import parameters_to_vector
 
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.engine.batches import Plan
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.loop import LoopEngine

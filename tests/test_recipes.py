@@ -3,11 +3,11 @@
 from functools import cache
 
 import pytest
-from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 
-from fedpriv.build import build, make
-from fedpriv.cli import expand
+from fedpriv import compose
+from fedpriv.building import build, make
+from fedpriv.composing import expand
 from fedpriv.config import GROUPS, check
 from fedpriv.encoders.settings import ARCHS
 from fedpriv.errors import UserError
@@ -120,8 +120,7 @@ def test_composing_is_hydras(name):
     GlobalHydra.instance().clear()
     cell = recipe.load(name).cells("cpu")[-1]
     ours = plan.composed(cell.overrides)
-    with initialize_config_module("fedpriv.conf", version_base="1.3"):
-        hydras = compose("config", overrides=[expand(o) for o in cell.overrides])
+    hydras = compose(*cell.overrides)
     assert ours == hydras and of_config(ours) == of_config(hydras)
 
 

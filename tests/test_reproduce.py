@@ -12,6 +12,7 @@ from fedpriv.reproduce.compare import Answer, Comparison
 from fedpriv.reproduce.recipe import Recipe
 from fedpriv.reproduce.reference import Printed
 from fedpriv.reproduce.table import as_markdown, grid, number, remarks, write
+from tests.conftest import only_committed_results
 
 
 def printed(value: float, metric: str = "accuracy") -> Printed:
@@ -310,6 +311,15 @@ def test_runs_are_made_once_and_shown(reproduce, tmp_path, monkeypatch):
     assert (tmp_path / "outputs" / "reproduced" / "tables" / "tiny-table1.tex").exists()
 
 
+def test_a_dry_run_writes_nothing(reproduce, fedpriv, tmp_path):
+    """A finished run that has no row yet: the plan counts it as done, and leaves the rows alone."""
+    assert fedpriv("run", "model.sizes=[8]", "clients=4", "rounds=2", "batch_size=64", "dp=none").code == 0
+    before = sorted(path for path in tmp_path.rglob("*"))
+    dry = reproduce("tiny/table1", "--dry-run")
+    assert dry.code == 0 and "2 runs, 1 done, 1 to do" in dry.out
+    assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
 def test_only_some_cells(reproduce):
     dry = reproduce("tiny/table1", "--dry-run", "--seeds=2", "--only", "dp=none")
     assert dry.code == 0 and "2 runs, 0 done, 2 to do" in dry.out and "dp_variant=ldp" not in dry.out
@@ -479,6 +489,7 @@ def test_a_file_that_cannot_be_read_is_not_written_over(tmp_path):
 
 
 def test_no_committed_row_is_left_out(capfd):
+    only_committed_results()
     rows._told.cache_clear()
     read = sum(len(rows.read(recipe.load(name))) for name in recipe.names())
     lines = sum(len(p.read_text().splitlines()) - 1 for p in rows.FOLDER.glob("*.csv"))

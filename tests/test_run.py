@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from fedpriv import checkpoint
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.engine.fast import FastEngine
 from fedpriv.recorder import CLIENTS, METRICS
 from tests.conftest import SMALL

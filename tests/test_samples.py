@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.config import check
 from fedpriv.engine.fast import FastEngine
 from fedpriv.errors import UserError

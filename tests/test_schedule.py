@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.errors import UserError
 from fedpriv.privacy.accountants import RDP
 from fedpriv.privacy.events import SampledGaussian

@@ -16,16 +16,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_module
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 from opacus.accountants import PRVAccountant
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedpriv import checkpoint, cli, files, pictures, recorder, sweep
-from fedpriv.build import build
-from fedpriv.config import register
+from fedpriv import checkpoint, compose, files, pictures, recorder, sweeping
+from fedpriv.building import build
 from fedpriv.errors import UserError
 from fedpriv.growing import Growing
 from fedpriv.partitions import picture
@@ -38,10 +35,7 @@ OWN = (*SMALL, "rounds=4", "checkpoint.every=1", "sample_rate=0.5", "evaluate_ev
 
 
 def composed(*more: str):
-    register()
-    GlobalHydra.instance().clear()
-    with initialize_config_module("fedpriv.conf", version_base="1.3"):
-        return compose("config", overrides=[cli.expand(o) for o in (*OWN, *more)])
+    return compose(*OWN, *more)
 
 
 def numbers(folder: Path) -> tuple:
@@ -315,9 +309,9 @@ def hydra_config(folder: Path, number: int = 0):
 def test_two_sweeps_in_one_folder_count_their_own_cells(tmp_path, capfd, monkeypatch):
     """With the clock set back meanwhile: it has no say."""
     summary = dict.fromkeys(("accuracy_local_last", "accuracy_global_last", "seconds", "epsilon_spent"), 1.0)
-    one, other = sweep.SweepReport(), sweep.SweepReport()
+    one, other = sweeping.SweepReport(), sweeping.SweepReport()
     one.on_multirun_start(hydra_config(tmp_path))
-    assert sweep.failures, "no sweep is a success before its cells are counted"
+    assert sweeping.failures, "no sweep is a success before its cells are counted"
     monkeypatch.setattr(time, "time", lambda: 0.0)
     other.on_multirun_start(hydra_config(tmp_path))
     for report, number, result in ((one, 0, "no such data"), (other, 0, summary), (one, 1, summary)):
@@ -326,16 +320,16 @@ def test_two_sweeps_in_one_folder_count_their_own_cells(tmp_path, capfd, monkeyp
         report.on_job_end(config, JobReturn(status=JobStatus.COMPLETED, _return_value=result))
     one.on_job_start(hydra_config(tmp_path, 2))  # and was never heard of again
     other.on_multirun_end(hydra_config(tmp_path))
-    assert sweep.failures == 0 and "1 of 1 cells done" in capfd.readouterr().out
+    assert sweeping.failures == 0 and "1 of 1 cells done" in capfd.readouterr().out
     one.on_multirun_end(hydra_config(tmp_path))
     shown = capfd.readouterr().out
-    assert sweep.failures == 2 and "1 of 3 cells done" in shown
+    assert sweeping.failures == 2 and "1 of 3 cells done" in shown
     assert "failed: seed=0: no such data" in shown and "failed: seed=2: not finished" in shown
     assert not list(tmp_path.iterdir())
 
 
 def test_a_worker_ends_when_its_parent_is_killed(tmp_path):
-    child = "import time; from fedpriv import sweep; sweep.end_with_parent(); print('up', flush=True);"
+    child = "import time; from fedpriv import sweeping; sweeping.end_with_parent(); print('up', flush=True);"
     child += "time.sleep(99)"
     parent = (
         "import os, subprocess, sys; os.environ['FEDPRIV_PARENT'] = str(os.getpid());"

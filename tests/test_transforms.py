@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from fedpriv.build import build
+from fedpriv.building import build
 from fedpriv.datasets.base import Data
 from fedpriv.engine.batches import Plan
 from fedpriv.engine.fast import FastEngine

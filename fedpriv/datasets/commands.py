@@ -7,16 +7,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Column, Table
 
-from fedpriv.datasets import DATASETS, Dataset
+from fedpriv.catalogue import targets
+from fedpriv.datasets import Dataset
 from fedpriv.datasets.features import Features
 from fedpriv.errors import UserError
 
 
 def _chosen(names: Sequence[str]) -> list[Dataset]:
     """The named datasets with their default options; all of them if none is named."""
-    if unknown := [name for name in names if name not in DATASETS]:
-        raise UserError(f"unknown dataset {', '.join(unknown)}; choose from {', '.join(DATASETS)}")
-    return [DATASETS[name]() for name in names or DATASETS]
+    kinds = targets("dataset")
+    if unknown := [name for name in names if name not in kinds]:
+        raise UserError(f"unknown dataset {', '.join(unknown)}; choose from {', '.join(kinds)}")
+    return [kinds[name]() for name in names or kinds]
 
 
 def _print(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

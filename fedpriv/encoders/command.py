@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpriv.datasets import DATASETS
+from fedpriv.catalogue import targets
 from fedpriv.datasets.base import reading
 from fedpriv.datasets.data import Data
 from fedpriv.device import choose_device
@@ -63,7 +63,7 @@ def features(arguments: list[str]) -> int:
         return 0
     device = choose_device(settings.device)
     encoder = _encoder(settings)
-    data = DATASETS[str(settings.dataset)]().load(settings.folder)
+    data = targets("dataset")[str(settings.dataset)]().load(settings.folder)
     identity["data_sha256"] = _fingerprint(data)
     options = {key: getattr(settings, key) for key in ("dtype", "batch_size", "overwrite")}
     try:

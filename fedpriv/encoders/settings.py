@@ -8,8 +8,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from fedpriv.catalogue import targets
 from fedpriv.config import check_limits, described
-from fedpriv.datasets import DATASETS, default_data_dir
+from fedpriv.datasets import default_data_dir
 from fedpriv.datasets.chmnist import CHMNIST
 from fedpriv.datasets.digits import Digits
 from fedpriv.datasets.download import digest
@@ -17,7 +18,11 @@ from fedpriv.datasets.vision_sets import VisionSet
 from fedpriv.encoders import checkpoint, imagenet, resnext29
 from fedpriv.errors import UserError
 
-IMAGES = tuple(name for name, kind in DATASETS.items() if issubclass(kind, VisionSet | CHMNIST | Digits))
+IMAGES = tuple(
+    name
+    for name, kind in targets("dataset").items()
+    if isinstance(kind, type) and issubclass(kind, VisionSet | CHMNIST | Digits)
+)
 # The architectures of each encoder, its default first; open_clip knows more than the one named here.
 ARCHS = {
     "resnet": imagenet.RESNETS,

@@ -82,13 +82,13 @@ def vgg_small(
     *,
     activation: Activation = "relu",
     norm: Norm = "none",
-    widths: list[Width] | None = None,
+    widths: tuple[Width, ...] = (32, 64, 128),
     dense: Width = 128,
 ) -> nn.Module:
     """Pairs of 3x3 convolutions with a pool after each pair, then two dense layers (LDP-FL's small VGG)."""
     layers: list[nn.Module] = []
     channels = _images(shape, 8)
-    for width in widths or [32, 64, 128]:
+    for width in widths:
         for _ in range(2):
             layers += [nn.Conv2d(channels, width, 3, padding=1), norm_layer(norm, width)]
             layers += [activation_layer(activation)]

@@ -12,14 +12,14 @@ def mlp(
     shape: tuple[int, ...],
     classes: int,
     *,
-    sizes: list[Width] | None = None,
+    sizes: tuple[Width, ...] = (600, 100),
     activation: Activation = "tanh",
     bias: bool = False,
     norm: Norm = "none",
 ) -> nn.Module:
     layers: list[nn.Module] = [nn.Flatten()]
     width = prod(shape)
-    for size in sizes if sizes is not None else [600, 100]:
+    for size in sizes:
         layers += [nn.Linear(width, size, bias=bias)]
         layers += [norm_vector(norm, size)] if norm != "none" else []
         layers += [activation_layer(activation)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedpriv import identity, screen, sweep
+from fedpriv import identity, screen, sweeping
 from fedpriv.engine.fast import cores
 from fedpriv.errors import UserError
 from fedpriv.reproduce import recipe as recipes
@@ -28,7 +28,7 @@ usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all [options] [hydra/launcher=
   --seeds N               seeds 0 to N-1 of every cell                       (default: as the recipe says)
   --only AXIS=VALUE,...   only the cells with these values of an axis of the recipe, such as dataset=mnist
   --jobs N                runs at a time on this machine                                        (default 1)
-  --dry-run               only say what would be run
+  --dry-run               only say what would be run; writes nothing
 
 What is in outputs/reproduced, or finished below outputs/runs, is not run again; what was cut off goes on.
 Overrides go to every run: hydra/launcher=ray and the like, device=cuda, data_dir=...; one that changes what
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     console = Console(highlight=False, markup=False)
     with console.status("planning") if console.is_terminal else nullcontext():
         planned = jobs_of(chosen, scale, seeds, only, _device(more))
-        left = collect(planned, RUNS, folder)
+        left = collect(planned, RUNS, folder, keep=not dry)
         todo = distinct(left)
     done = len(planned) - len(left)
     console.print(f"{which} at scale {scale}: {len(planned)} runs, {done} done, {len(todo)} to do")
@@ -146,7 +146,7 @@ def _launch(
     cells = RUNS / f"cells-{os.getpid()}.json"
     cells.write_text(json.dumps([[*job.overrides, *own] for job in todo]))
     os.environ |= {"HYDRA_FULL_ERROR": "1", "FEDPRIV_QUIET": "1"}
-    sweep.tie_workers("hydra/launcher=joblib" in hydra)
+    sweeping.tie_workers("hydra/launcher=joblib" in hydra)
     screen.silence(True)
     before = sys.argv
     sys.argv = [before[0], "-m", f"cells={cells.resolve()}", f"cell=range(0,{len(todo)})", *hydra]

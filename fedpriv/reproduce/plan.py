@@ -8,14 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_module
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedpriv import identity
-from fedpriv.cli import expand
-from fedpriv.config import GROUPS, register
+from fedpriv.composing import compose, expand
+from fedpriv.config import GROUPS
 from fedpriv.device import kind_of_device
 from fedpriv.errors import UserError
 from fedpriv.reproduce import rows
@@ -82,13 +81,11 @@ def composed(overrides: Iterable[str]) -> DictConfig:
 
 @cache
 def _chosen(options: tuple[str, ...]) -> DictConfig:
-    register()
-    with initialize_config_module("fedpriv.conf", version_base="1.3"):
-        return compose("config", overrides=list(options))
+    return compose(options)
 
 
-def collect(jobs: Sequence[Job], runs: Path, folder: Path) -> list[Job]:
-    """Put every finished run into its recipe's file; the jobs that are left."""
+def collect(jobs: Sequence[Job], runs: Path, folder: Path, keep: bool = True) -> list[Job]:
+    """Put every finished run into its recipe's file (without `keep` not); the jobs that are left."""
     known, finished = rows.known(folder), rows.finished(runs)
     own = {
         recipe: {(row.identity, *row.cell.values()) for row in rows.read(recipe, folder)}
@@ -106,8 +103,8 @@ def collect(jobs: Sequence[Job], runs: Path, folder: Path) -> list[Job]:
                 break
         if done is None or line is None:
             left.append(job)
-            continue
-        rows.add(job.recipe, job.cell, job.seed, job.scale, done, line, folder)
+        elif keep:
+            rows.add(job.recipe, job.cell, job.seed, job.scale, done, line, folder)
     return left
 
 
@@ -149,7 +146,7 @@ def _kind(config: DictConfig) -> tuple[str, ...]:
 
 def timed_round(config: DictConfig) -> float:
     """Seconds of a run's second round, for the first one warms up; 0 if it fails, as the run will say."""
-    from fedpriv.build import build
+    from fedpriv.building import build
 
     try:
         trainer: Any = build(config).trainer

@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 
 import hydra
-from hydra import compose
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 
-from fedpriv import sweep
+from fedpriv import sweeping
+from fedpriv.composing import plan
 from fedpriv.config import register
 from fedpriv.errors import Interrupted
 
@@ -21,20 +21,17 @@ register()
 def run_cell(told: DictConfig) -> None:
     from fedpriv.session import execute
 
-    register()
-    sweep.end_with_parent()
+    sweeping.end_with_parent()
     overrides = json.loads(Path(told.cells).read_text())[told.cell]
-    cfg = compose("config", overrides=overrides, return_hydra_config=True)
-    folder, text = Path(cfg.hydra.run.dir), " ".join(overrides)
-    with open_dict(cfg):
-        del cfg["hydra"]
+    planned, text = plan(overrides), " ".join(overrides)
+    folder = planned.folder
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        sweep.note(folder / sweep.STATUS, text, None, execute(cfg, folder, text))
+        sweeping.note(folder / sweeping.STATUS, text, None, execute(planned.config, folder, text))
     except (Interrupted, KeyboardInterrupt) as stop:
         raise KeyboardInterrupt(*stop.args) from stop  # ends the whole sweep
     except Exception as error:  # noted; the others go on
-        sweep.note(folder / sweep.STATUS, text, sweep.reason(error), None)
+        sweeping.note(folder / sweeping.STATUS, text, sweeping.reason(error), None)
 
 
 # Not as a decorator, for the reason in task.py.

@@ -9,7 +9,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from fedpriv.build import build, make
+from fedpriv.building import build, make
 from fedpriv.datasets.data import Data
 from fedpriv.errors import UserError
 from fedpriv.figures.grid import grid

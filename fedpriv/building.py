@@ -14,7 +14,7 @@ from torch import nn
 
 from fedpriv import identity
 from fedpriv.aggregators.base import Aggregator
-from fedpriv.config import INJECTED, check, target_of
+from fedpriv.config import INJECTED, check, filled, target_of
 from fedpriv.datasets.base import Data, default_data_dir
 from fedpriv.device import choose_device
 from fedpriv.engine import batches
@@ -107,6 +107,7 @@ def source(cfg: DictConfig) -> tuple[Any, Path]:
 def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, prepare: bool = True) -> Run:
     """Everything a run needs; `secret` gives the key where noise must not follow from the config. Without
     `prepare` the stage is announced only, which is enough to say what the run will guarantee."""
+    cfg = filled(cfg)
     check(cfg)
     device = choose_device(cfg.device)
     dtype = {"float32": torch.float32, "float64": torch.float64}[cfg.dtype]

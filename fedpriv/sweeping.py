@@ -14,6 +14,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from rich.table import Table
 
+from fedpriv.composing import shown
 from fedpriv.explain import explain
 from fedpriv.files import json_text, make_folder, read_json, write_atomically
 from fedpriv.screen import _accuracy, console, number
@@ -46,7 +47,7 @@ class SweepReport(Callback):
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         if hasattr(self, "folder"):  # of a sweep
-            note(self._file(config), cell_name(config), "not finished", None)
+            note(self._file(config), cell_name(config.hydra), "not finished", None)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         if not hasattr(self, "folder"):
@@ -55,7 +56,7 @@ class SweepReport(Callback):
         if job_return.status == JobStatus.FAILED:
             result = reason(result)
         error, summary = (result, None) if isinstance(result, str) else (None, result)
-        note(self._file(config), cell_name(config), error, summary)
+        note(self._file(config), cell_name(config.hydra), error, summary)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         global failures
@@ -85,8 +86,9 @@ class SweepReport(Callback):
         return self.folder / f"{config.hydra.job.num}.json"
 
 
-def cell_name(config: DictConfig) -> str:
-    return config.hydra.job.override_dirname.replace(",", " ") or "defaults"
+def cell_name(hydra: Any) -> str:
+    """What sets a cell apart, as the user wrote it."""
+    return " ".join(map(shown, hydra.job.override_dirname.split(","))) or "defaults"
 
 
 # -- workers do not outlive who started them
