@@ -22,6 +22,7 @@ fedpriv: compose, run and honestly account private federated learning experiment
   fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
   fedpriv list [group]                             every group and option: what it is, which paper
   fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
+  fedpriv check MODULE.CLASS [option=value ...]    whether a part of your own keeps its promises
   fedpriv features dataset=... encoder=...         encode images once, for dataset=features
   fedpriv distilled [as run] [images=8 out=...]    what stage=fedpd distils: accuracies, an inversion attack
 
@@ -46,6 +47,7 @@ COMMANDS = (
     "data",
     "features",
     "distilled",
+    "check",
 )
 _NAME = r"(['\"]?)(?!null$)[A-Za-z_][\w\-./]*\1"  # of a group's option
 SHORT = {"dp": "dp_variant", "agg": "aggregator"}
@@ -128,6 +130,7 @@ def _dispatch(arguments: list[str]) -> int:
         "data": _data,
         "features": _features,
         "distilled": _distilled,
+        "check": _check,
     }
     return functions[command](rest)
 
@@ -223,6 +226,12 @@ def _list(rest: list[str]) -> int:
 
     show(rest)
     return 0
+
+
+def _check(rest: list[str]) -> int:
+    from fedpriv.contracts import main
+
+    return main(rest)
 
 
 def _features(rest: list[str]) -> int:
