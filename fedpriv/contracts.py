@@ -99,7 +99,7 @@ def seam_of(target: object) -> str:
 
 def bench(target: str, options: dict[str, Any], overrides: tuple[str, ...] = ()) -> Bench:
     """The plug-in `target` with options of its own, between parts it fits."""
-    group = seam_of(target_of("aggregator", {"_target_": target}))
+    group = seam_of(target_of("check", {"_target_": target}))
     register()
     with initialize_config_module("fedpriv.conf", version_base="1.3"):
         cfg = compose("config", overrides=[*SMALL, *overrides])

@@ -142,9 +142,9 @@ def _cohort(mechanism: Mechanism, aggregator: Aggregator, upload: Upload, settin
     participation = mechanism.facts.participation
     if participation.secret and upload.facts.shows_cohort:
         raise UserError(
-            "dp_variant.against=outsider: who vanishes shows in the noise and in refused rounds, so "
-            "sampling amplifies nothing; use dp_variant.against=server, or upload.dropout=0 and "
-            "upload.tolerance=0"
+            f"upload: {type(upload).__name__} shows outsiders how many take part (who vanishes shows in the "
+            "noise and in refused rounds), so sampling amplifies nothing; use dp_variant.against=server with "
+            "dp=ddp, or upload.dropout=0 and upload.tolerance=0"
         )
     redrawn = type(aggregator).accepts is not Aggregator.accepts
     drawn = setting.schedule is None and setting.sample_rate < 1

@@ -31,6 +31,12 @@ def config() -> Callable:
 
 
 @pytest.fixture
+def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of one seed draw alike whatever their options, so that what else differs shows."""
+    monkeypatch.setattr("fedpriv.build._noise_identity", lambda cfg, data: "same")
+
+
+@pytest.fixture
 def fedpriv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> Callable:
     """Call the command line in an empty folder; gives exit code, output and error output."""
     monkeypatch.chdir(tmp_path)

@@ -18,6 +18,9 @@ from fedpriv.wiring import wire
 from tests.conftest import SMALL
 
 
+pytestmark = pytest.mark.usefixtures("same_draws")
+
+
 def trained(config, *overrides, rounds=2):
     trainer = build(config(*SMALL, *overrides)).trainer
     for _ in range(rounds):

@@ -436,7 +436,7 @@ def test_duchi_runs_at_once(config, method):
     assert trainer.ledger.claimed().max() == 8.0
 
 
-def test_shuffling_changes_the_order_and_nothing_else(config):
+def test_shuffling_changes_the_order_and_nothing_else(config, same_draws):
     models = []
     for upload in ("plain", "shuffled"):
         trainer = build(config(*SMALL, "dp=duchi", f"upload={upload}")).trainer

@@ -284,7 +284,7 @@ def test_keep_leaves_the_old_model_whether_models_or_updates_are_sent(sends, kep
     raise AssertionError("somebody was selected 100 times")
 
 
-def test_selection_is_repeatable_and_its_own(config):
+def test_selection_is_repeatable_and_its_own(config, same_draws):
     """The same seed selects the same clients; the batches and the noise do not depend on it."""
     models = []
     for rule in ("redraw", "redraw", "independent"):

@@ -1,13 +1,19 @@
 """Parts somebody may write: good ones, and one fault each."""
 
+import numpy as np
 import torch
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.aggregators.mean import Mean
-from fedpriv.declarations import MEANS, MODELS, AggregatorFacts
+from fedpriv.declarations import MEANS, MODELS, AggregatorFacts, MechanismFacts
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.mechanisms.cdp import CDP
+from fedpriv.mechanisms.client_level import clip
 from fedpriv.mechanisms.ldp import LDP
+from fedpriv.mechanisms.participation import FixedNumber
+from fedpriv.privacy.calibrate import noise_multiplier
+from fedpriv.privacy.events import SampledGaussian
+from fedpriv.privacy.ledger import Guarantee
 from fedpriv.uploads.plain import Plain
 
 
@@ -16,6 +22,40 @@ class Median(Aggregator):
 
     def __call__(self, uploads, round_):
         return uploads.median(0).values
+
+
+class NoisyUpdates(Mechanism):
+    """Every client clips its update and adds noise of its own."""
+
+    facts = MechanismFacts(unit="client", replaces=True, participation=FixedNumber(), weights="any")
+
+    def __init__(self, *, clip_norm: float = 1.0):
+        self.clip_norm = clip_norm
+
+    def calibrate(self, setting):
+        z = noise_multiplier(
+            lambda z: (SampledGaussian(1.0, z),),
+            epsilon=float(setting.budgets.min()),
+            delta=setting.delta,
+            count=self.facts.participation.rounds_charged(setting),
+            accountant=setting.accountant,
+        )
+        self.std = 2 * self.clip_norm * z  # replacing an update moves it by two bounds
+        charges = [(SampledGaussian(1.0, z),)]
+        return Guarantee(
+            unit="client",
+            relation="replace all data of one client",
+            sampler="none: who takes part is known",
+            noise=np.full(setting.clients, z),
+            kinds=np.zeros(setting.clients, dtype=np.int64),
+            claimed=charges,
+            provable=charges,
+        )
+
+    def client(self, messages, round_, source):
+        clipped, _ = clip(messages, self.clip_norm)
+        source.add_normals_(clipped, torch.full((len(clipped),), self.std).to(clipped), round_.clients)
+        return clipped
 
 
 class SaysLittle(Aggregator):

@@ -32,8 +32,9 @@ def test_a_fault_is_found(name, expected):
     assert expected in failures(name)
 
 
-def test_a_good_part_passes():
-    assert not failures("Median")
+@pytest.mark.parametrize("name", ["Median", "NoisyUpdates"])
+def test_a_good_part_passes(name):
+    assert not failures(name)
 
 
 def test_the_command(fedpriv, tmp_path):
