@@ -17,7 +17,6 @@ from fedpriv.uploads.plain import Plain
 from fedpriv.wiring import wire
 from tests.conftest import SMALL
 
-
 pytestmark = pytest.mark.usefixtures("same_draws")
 
 
@@ -184,10 +183,10 @@ def test_ppsgd_judges_every_client_with_its_own_sum(config):
         (("algorithm=scaffold", "dp=cdp"), "use dp=ldp or algorithm=fedavg"),
         (("algorithm=scaffold", "dp=duchi", "epsilon=1"), "use dp=ldp or algorithm=fedavg"),
         (("algorithm=scaffold", "dp=pldp_gaussian"), "use dp=ldp or algorithm=fedavg"),
-        (("algorithm=fednova", "algorithm.effective_steps=0"), "must be positive"),
+        (("algorithm=fednova", "algorithm.effective_steps=0"), "greater than 0"),
         (("algorithm=ppsgd", "dp=ldp"), "raw gradients"),
         (("algorithm=fedbn", "model.norm=batch", "dp=ldp"), "batch statistics mix samples"),
-        (("algorithm=ppsgd", "algorithm.mixing=-1", "dp=cdp"), "negative"),
+        (("algorithm=ppsgd", "algorithm.mixing=-1", "dp=cdp"), "at least 0"),
     ],
 )
 def test_wrong_pairings_are_refused_with_the_reason(config, pair, reason):
