@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from fedpriv import identity
 from fedpriv.aggregators.base import Aggregator
+from fedpriv.algorithms.base import Algorithm
 from fedpriv.config import INJECTED, check, filled, target_of
 from fedpriv.datasets.base import Data, default_data_dir
 from fedpriv.device import choose_device
@@ -32,10 +32,12 @@ from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.randomness.source import Source, key_of, numpy_generator, seed_for
 from fedpriv.schedule import deal
-from fedpriv.setting import Round, Setting
-from fedpriv.stages.none import Origin
+from fedpriv.setting import Setting
+from fedpriv.stages.base import Origin
 from fedpriv.store import ClientStore
 from fedpriv.trainer import LocalSGD, Trainer
+from fedpriv.uploads.base import Upload
+from fedpriv.wiring import wire
 
 # What the parts of a group are called by: a _target_ that gives something else is refused.
 METHODS = {
@@ -44,7 +46,7 @@ METHODS = {
     "partition": ("split",),
     "transform": ("forward", "named_parameters"),
     "algorithm": ("setup", "message", "step"),
-    "dp_variant": ("setup", "client", "server"),
+    "dp_variant": ("setup", "calibrate", "client", "server"),
     "aggregator": ("setup", "accepts", "__call__"),
     "budget": ("__call__",),
     "upload": ("setup", "encode", "decode"),
@@ -125,14 +127,13 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
     )
 
     mechanism: Mechanism = make(cfg, "dp_variant")
-    algorithm, aggregator, upload = (make(cfg, g) for g in ("algorithm", "aggregator", "upload"))
+    algorithm: Algorithm = make(cfg, "algorithm")
+    aggregator: Aggregator = make(cfg, "aggregator")
+    upload: Upload = make(cfg, "upload")
     facts = {"shape": data.shape, "classes": data.classes, "vocabulary": data.vocabulary}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, "init"))
         network = Network(make(cfg, "transform", **facts), make(cfg, "model", **facts)).to(dtype)
-    _check_norms(network, mechanism)
-    _check_apart(network, data, mechanism, cfg.engine)
-    check_draws(network, data.prepare(data.x_train[:2], dtype))
     personal = {f"transform.{n}" for n, _ in network.transform.named_parameters()}
     home = personal | {f"model.{n}" for n in algorithm.home(network.model)}
     layout, statistics = Layout.of_parameters(network, home), Layout.of_statistics(network)
@@ -160,23 +161,22 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         momentum=cfg.momentum,
         schedule=schedule,
     )
-    guarantee = mechanism.setup(setting)
-    aggregator.setup(setting)
-    upload.setup(setting, aggregator)
-    algorithm.check(mechanism)
-    algorithm.meet(aggregator)
-    mechanism.check(aggregator, upload)
-    guarantee = upload.amplify(guarantee)
-    public = data.not_covered + aggregator.not_covered + algorithm.not_covered
+    wiring = wire(mechanism, algorithm, aggregator, upload, setting)
+    _check_norms(network, mechanism)
+    _check_apart(network, data, mechanism, cfg.engine)
+    check_draws(network, data.prepare(data.x_train[:2], dtype))
+    for part in (aggregator, upload, algorithm):
+        part.setup(setting, wiring)
+    guarantee = upload.amplify(mechanism.setup(setting, wiring))
+    public = data.not_covered + aggregator.facts.not_covered + algorithm.facts.not_covered
     guarantee = replace(guarantee, not_covered=guarantee.not_covered + public)
-    _check_bounded(mechanism, aggregator, setting)
-    _check_redrawn(mechanism, aggregator, setting)
 
     store = ClientStore()
     start = layout.flatten(network).to(device)
     store.claim("home", start[layout.shared :].expand(cfg.clients, -1).clone())
     store.claim("statistics", statistics.flatten(network).to(device, dtype).expand(cfg.clients, -1).clone())
-    algorithm.setup(setting, store)
+    for owner in algorithm.facts.keeps:
+        store.claim(owner, torch.zeros(cfg.clients, layout.shared, device=device))
     seeded = cfg.noise_seed == "config"
     key = key_of(seed, _noise_identity(cfg, data)) if seeded else secret()
     engine = FastEngine if cfg.engine == FastEngine.name else LoopEngine
@@ -189,6 +189,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         algorithm=algorithm,
         aggregator=aggregator,
         upload=upload,
+        wiring=wiring,
         ledger=Ledger(guarantee, setting.budgets, cfg.delta, setting.accountant),
         store=store,
         sgd=LocalSGD(cfg.lr, getattr(network.transform, "lr", None), cfg.momentum, cfg.weight_decay),
@@ -214,7 +215,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
 
 
 def _check_norms(network: nn.Module, mechanism: Mechanism) -> None:
-    if mechanism.per_sample and normalises_batches(network):
+    if mechanism.facts.per_sample and normalises_batches(network):
         raise UserError(
             "model.norm=batch: batch statistics mix samples, so gradients cannot be clipped one sample at a "
             "time as this dp_variant does; use model.norm=group or model.norm=none"
@@ -223,7 +224,7 @@ def _check_norms(network: nn.Module, mechanism: Mechanism) -> None:
 
 def _check_apart(network: nn.Module, data: Data, mechanism: Mechanism, engine: str) -> None:
     """Refuse a network whose output for a sample depends on the others in its batch."""
-    if not mechanism.per_sample and engine != FastEngine.name:
+    if not mechanism.facts.per_sample and engine != FastEngine.name:
         return
     try:
         mixed = mixes_samples(network, data.shape, data.vocabulary)
@@ -235,7 +236,7 @@ def _check_apart(network: nn.Module, data: Data, mechanism: Mechanism, engine: s
     if not mixed:
         return
     why = "so the engine's stacked clients would be mixed; use engine=loop, or let it treat each sample alone"
-    if mechanism.per_sample:
+    if mechanism.facts.per_sample:
         why = (
             "so gradients cannot be clipped one sample at a time as this dp_variant does; let it treat each "
             "sample alone"
@@ -243,44 +244,11 @@ def _check_apart(network: nn.Module, data: Data, mechanism: Mechanism, engine: s
     raise UserError(f"model: its output for a sample depends on the other samples of the batch, {why}")
 
 
-def _check_redrawn(mechanism: Mechanism, aggregator: Aggregator, setting: Setting) -> None:
-    """Refuse rounds that are drawn again where the charge rests on how they are drawn."""
-    own_draw = type(mechanism).draw is not Mechanism.draw and setting.schedule is None
-    if own_draw and setting.sample_rate < 1 and type(aggregator).accepts is not Aggregator.accepts:
-        raise UserError(
-            f"aggregator {type(aggregator).__name__} has rounds drawn again until it accepts them, but this "
-            "dp_variant is charged for Poisson sampling, which that is not; use sample_rate=1, "
-            "participations, or an aggregator that takes any round"
-        )
-
-
-def _check_bounded(mechanism: Mechanism, aggregator: Aggregator, setting: Setting) -> None:
-    if not mechanism.bounded_aggregate:
-        return
-    everyone = np.arange(setting.clients)
-    probe = Round(
-        number=0,
-        clients=everyone,
-        expected=setting.sample_rate * setting.clients,
-        constant_weights=mechanism.constant_weights,
-        samples=setting.samples,
-        steps=setting.steps,
-        lr=0.0,
-        budgets=setting.budgets,
-        noise=np.zeros(setting.clients),
-        start=torch.zeros(0),
-    )
-    if aggregator.largest_weight(probe) is None:
-        raise UserError(
-            f"aggregator {type(aggregator).__name__} does not bound one client's weight, which this "
-            "dp_variant's noise is calibrated to; use aggregator=mean or aggregator=size"
-        )
-
-
 def _warnings(trainer: Trainer) -> list[str]:
     """Remarks on a run that is legal but deserves a second look."""
     setting, unit = trainer.setting, trainer.ledger.guarantee.unit
-    found = list(trainer.aggregator.remarks)
+    parts = (trainer.mechanism, trainer.algorithm, trainer.aggregator, trainer.upload)
+    found = [remark for part in parts for remark in part.remarks]
     size = {"sample": int(setting.samples.min()), "client": setting.clients}.get(unit, 0)
     if size and setting.delta >= 1 / size:
         what = "samples of the smallest client" if unit == "sample" else "clients"
@@ -288,7 +256,7 @@ def _warnings(trainer: Trainer) -> list[str]:
             f"delta={setting.delta:g} is not below 1/{size} (the {what}): a mechanism that publishes one "
             f"{unit} outright would meet it; choose a smaller delta"
         )
-    charged = trainer.mechanism.rounds_charged
+    charged = trainer.wiring.participation.rounds_charged(setting)
     if charged == setting.planned < setting.rounds and unit != "none" and setting.schedule is None:
         found.append(
             f"noise is calibrated to {setting.planned} participations a client (sample_rate x rounds); "

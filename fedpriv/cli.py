@@ -23,6 +23,7 @@ fedpriv: compose, run and honestly account private federated learning experiment
   fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
   fedpriv list [group]                             every group and option: what it is, which paper
   fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
+  fedpriv check MODULE.CLASS [option=value ...]    whether a part of your own keeps its promises
   fedpriv features dataset=... encoder=...         encode images once, for dataset=features
   fedpriv distilled [as run] [images=8 out=...]    what stage=fedpd distils: accuracies, an inversion attack
 
@@ -47,6 +48,7 @@ COMMANDS = (
     "data",
     "features",
     "distilled",
+    "check",
 )
 
 
@@ -101,6 +103,7 @@ def _dispatch(arguments: list[str]) -> int:
         "data": _data,
         "features": _features,
         "distilled": _distilled,
+        "check": _check,
     }
     return functions[command](rest)
 
@@ -235,6 +238,12 @@ def _list(rest: list[str]) -> int:
 
     show(rest)
     return 0
+
+
+def _check(rest: list[str]) -> int:
+    from fedpriv.contracts import main
+
+    return main(rest)
 
 
 def _features(rest: list[str]) -> int:

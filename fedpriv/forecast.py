@@ -17,7 +17,7 @@ def show(cfg: DictConfig) -> None:
         errors.print(f"warning: {warning}", soft_wrap=True)
     trainer = run.trainer
     setting, guarantee = trainer.setting, trainer.ledger.guarantee
-    rounds = trainer.mechanism.rounds_charged
+    rounds = trainer.wiring.participation.rounds_charged(setting)
     report = trainer.ledger.report(planned=np.full(setting.clients, rounds), noise_seeded=trainer.seeded)
     console.print(privacy_line(report), soft_wrap=True)
     facts = {

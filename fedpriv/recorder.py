@@ -65,7 +65,8 @@ def _texts(values: np.ndarray) -> list[str]:
     """The cells of a column, as `_text` would spell them; what many clients share is spelled once."""
     found, where = np.unique(values, return_inverse=True)
     words = ("%.6g " * len(found) % tuple(found.tolist())).split()
-    return np.array(["" if word == "nan" else word for word in words], dtype=object)[where].tolist()
+    words = ["" if word == "nan" else word for word in words]
+    return [words[n] for n in where.tolist()]
 
 
 def _line(cells: Iterable[str]) -> bytes:

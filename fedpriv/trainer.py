@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from fedpriv.aggregators.base import Aggregator
-from fedpriv.algorithms.fedavg import FedAvg
+from fedpriv.algorithms.base import Algorithm
+from fedpriv.declarations import Wiring
 from fedpriv.engine import batches
-from fedpriv.engine.fast import FastEngine
-from fedpriv.engine.loop import LoopEngine
+from fedpriv.engine.base import Engine
 from fedpriv.engine.work import Samples, Work
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
@@ -20,9 +20,9 @@ from fedpriv.metrics import Evaluation, earth_movers_distances, evaluate
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.randomness.source import Source, generator
 from fedpriv.setting import Round, Setting
-from fedpriv.stages.none import NoStage
+from fedpriv.stages.base import Stage
 from fedpriv.store import ClientStore
-from fedpriv.uploads.plain import Plain
+from fedpriv.uploads.base import Upload
 
 _DRAWS = 10_000  # of a round's clients, before it is refused
 
@@ -56,11 +56,12 @@ class Trainer:
     setting: Setting
     train: Samples
     test: Samples
-    engine: FastEngine | LoopEngine
+    engine: Engine
     mechanism: Mechanism
-    algorithm: FedAvg
+    algorithm: Algorithm
     aggregator: Aggregator
-    upload: Plain
+    upload: Upload
+    wiring: Wiring
     ledger: Ledger
     store: ClientStore
     sgd: LocalSGD
@@ -70,7 +71,7 @@ class Trainer:
     seeded: bool  # whether that follows from the config, or from a secret of this run
     evaluate_every: int = 1
     min_clients: int = 1
-    stage: NoStage = field(default_factory=NoStage)
+    stage: Stage = field(default_factory=Stage)
 
     def __post_init__(self) -> None:
         self.next_round = 0
@@ -89,7 +90,7 @@ class Trainer:
             number=number,
             clients=clients,
             expected=expected,
-            constant_weights=self.mechanism.constant_weights,
+            constant_weights=self.wiring.constant_weights,
             samples=setting.samples[clients],
             steps=setting.steps[clients],
             lr=self.sgd.lr,
@@ -98,16 +99,17 @@ class Trainer:
             start=self.theta,
         )
         draws = {part: self.source.of(part, number) for part in ("clients", "upload", "server")}
-        self.aggregator.draw(round_, generator(self.seed, "aggregator", number, device=setting.device))
         local = self._local_training(round_)
+        if len(clients):
+            draw = generator(self.seed, "aggregator", number, device=setting.device)
+            self.aggregator.draw(round_, draw)
         messages = self.algorithm.message(local, round_, self.store)
         private = self.mechanism.client(messages, round_, draws["clients"])
-        self.ledger.charge(self.mechanism.charged(clients), clients)
+        self.ledger.charge(self.wiring.participation.charged(clients, setting), clients)
         sent, uplink = self.upload.encode(private, round_, draws["upload"])
         received = self.upload.decode(sent, round_)
-        aggregate = self.aggregator(received, round_)
-        largest = self.aggregator.largest_weight(round_)
-        weight = 1.0 if largest is None else largest
+        aggregate = self._aggregate(received, round_)
+        weight = self.aggregator.largest_weight(round_) if self.wiring.bounded_weights else 1.0
         update = self.mechanism.server(aggregate, round_, weight, draws["server"])
         self.theta = self.algorithm.step(self.theta, update, round_)
 
@@ -132,13 +134,22 @@ class Trainer:
         eligible = self.ledger.eligible()
         for attempt in range(_DRAWS):
             draw = self.source.of("sampling", number, attempt)
-            clients, expected = self.mechanism.sample(number, eligible, draw)
+            clients, expected = self.wiring.participation.clients(number, eligible, self.setting, draw)
             if self.aggregator.accepts(clients):
                 return clients, expected
         raise UserError(
             f"round {number + 1}: none of {_DRAWS} draws holds a client the aggregator cannot do without; "
             "raise sample_rate"
         )
+
+    def _aggregate(self, received: Tensor, round_: Round) -> Tensor:
+        """What the server makes of what it sees. Of nothing: no move, that is the old model where models are
+        sent; the mechanism's server still adds its noise."""
+        if len(received):
+            return self.aggregator(received, round_)
+        if self.wiring.sends in ("models", "answers"):
+            return round_.start.to(received)
+        return received.new_zeros(received.shape[1])
 
     def _local_training(self, round_: Round) -> Tensor:
         """Broadcast, train every participant, keep at home what stays there; the local models [C, D]."""
@@ -151,22 +162,25 @@ class Trainer:
         rows = torch.cat([start, self.store["home"][here]], 1)  # [C, P]
         statistics = self.store["statistics"][here]
         owned = self.train.owned[here].cpu()  # [C, widest]
-        plan = self.mechanism.plan(round_.clients, owned, self.source.of("batches", round_.number))
+        training = self.mechanism.training
+        plan = training.plan(round_.clients, owned, self.source.of("batches", round_.number))
         plan, data = self.stage.mix(plan, round_, self.train)
-        self.algorithm.before(round_, self.store, lambda: self._gradients(round_, rows, statistics))
+        raw = self.algorithm.facts.raw_gradients
+        gradients = self._gradients(round_, rows, statistics) if raw else None
+        rates = self.algorithm.rates(round_, plan.index.shape[1])
         work = Work(
             rows=rows,
             buffers=statistics,
             clients=who,
             plan=plan,
             source=self.source.of("training", round_.number),
-            lr=self.algorithm.rates(round_, plan.index.shape[1]),
-            home_lr=self.algorithm.home_rate(self.sgd.home_lr, round_),
+            lr=rates.shared,
+            home_lr=rates.home if self.sgd.home_lr is None else self.sgd.home_lr,
             momentum=self.sgd.momentum,
             weight_decay=self.sgd.weight_decay,
-            private=self.mechanism.local(round_.clients, self.source.of("noise", round_.number)),
-            correction=self.algorithm.correction(round_, self.store),
-            after_step=self.mechanism.after_step(start),
+            private=training.private(round_.clients, self.source.of("noise", round_.number)),
+            correction=self.algorithm.correction(round_, self.store, gradients),
+            after_step=training.after_step(start),
         )
         trained = self.engine.train(work, data)
         self.store["home"][here] = rows[:, shared:]
@@ -201,12 +215,13 @@ class Trainer:
             self.store["home"],
             self.store["statistics"],
             self.test,
-            self.algorithm.personal,
+            self.algorithm.facts.personal,
         )
 
     def diagnostics(self) -> dict[str, float]:
         """What the parts remark on the round just done: not private, and the same names every round."""
-        return {**self.mechanism.diagnostics(), **self.upload.diagnostics()}
+        parts = (self.mechanism, self.algorithm, self.aggregator, self.upload)
+        return {name: value for part in parts for name, value in part.diagnostics().items()}
 
     # -- a checkpoint is exactly this
 

@@ -10,9 +10,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from fedpriv import cli, compose, sweeping, task
-from fedpriv.building import build
 from fedpriv.errors import UserError
-from fedpriv.randomness.source import key_of
 
 ROOT = Path(__file__).parents[1]
 # A run of about a second: small model, few clients, few rounds.
@@ -24,6 +22,12 @@ def config() -> Callable:
     """Compose a config from overrides, short names included."""
 
     return compose
+
+
+@pytest.fixture
+def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of one seed draw alike whatever their options, so that what else differs shows."""
+    monkeypatch.setattr("fedpriv.building._noise_identity", lambda cfg, data: "same")
 
 
 @pytest.fixture
@@ -41,12 +45,6 @@ def fedpriv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         return SimpleNamespace(code=stop.value.code, out=out, err=err)
 
     return call
-
-
-@pytest.fixture
-def one_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of different configs draw the same numbers, so that two methods can be compared to the bit."""
-    monkeypatch.setattr(f"{build.__module__}.key_of", lambda seed, _: key_of(seed, "of all runs"))
 
 
 @pytest.fixture

@@ -9,11 +9,15 @@ import torch
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.fedavg import FedAvg
+from fedpriv.algorithms.fednova import FedNova
 from fedpriv.building import build
 from fedpriv.errors import UserError
+from fedpriv.mechanisms.base import NoPrivacy
+from fedpriv.uploads.plain import Plain
+from fedpriv.wiring import wire
 from tests.conftest import SMALL
 
-pytestmark = pytest.mark.usefixtures("one_key")
+pytestmark = pytest.mark.usefixtures("same_draws")
 
 
 def trained(config, *overrides, rounds=2):
@@ -264,7 +268,7 @@ def test_scaffolds_variate_stays_the_average_of_all_clients_variates(config, agg
 @pytest.mark.parametrize(
     ("options", "where", "call"),
     [
-        (("dp=cdp", "algorithm=ppsgd", "dp_variant.clip=step", "clip_norm=0.05"), "mechanism", "after_step"),
+        (("dp=cdp", "algorithm=ppsgd", "dp_variant.clip=step", "clip_norm=0.05"), "training", "after_step"),
         (("dp=none", "algorithm=scaffold", "momentum=0.5"), "algorithm", "correction"),
     ],
 )
@@ -276,7 +280,7 @@ def test_what_is_done_to_a_step_finds_its_clients_where_they_were_reordered(conf
         uneven = ("partition=dirichlet", "batch_size=20", "dtype=float64", f"engine={engine}")
         trainer = build(config(*SMALL, *options, *uneven)).trainer
         assert len(set(trainer.setting.steps)) > 1
-        part = getattr(trainer, where)
+        part = trainer.mechanism.training if where == "training" else trainer.algorithm
         make = getattr(part, call)
 
         def spied(*arguments, make=make, kinds=seen):
@@ -338,7 +342,8 @@ def test_fednova_says_what_it_takes_as_public_and_wants_weights(config):
             return uploads.median(0).values
 
     with pytest.raises(UserError, match="has none"):
-        trainer.algorithm.meet(Odd())
+        wire(NoPrivacy(), FedNova(), Odd(), Plain(), trainer.setting)
+    wire(NoPrivacy(), FedNova(effective_steps=3), Odd(), Plain(), trainer.setting)
 
 
 @pytest.mark.parametrize("algorithm", ["scaffold", "fednova"])

@@ -13,7 +13,9 @@ from scipy.special import ive
 
 from fedpriv.aggregators.mean import Mean
 from fedpriv.aggregators.sum import Sum
+from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.building import build
+from fedpriv.declarations import Wiring
 from fedpriv.errors import UserError
 from fedpriv.mechanisms import poisson
 from fedpriv.mechanisms.ddp import DDP
@@ -23,6 +25,7 @@ from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.skellam import SampledSkellam, l1_norm, poisson_amplified, rounded_norm, skellam_rdp
 from fedpriv.uploads.plain import Plain
 from fedpriv.uploads.secure_sum import SecureSum
+from fedpriv.wiring import wire
 from tests.conftest import SMALL
 from tests.draws import source
 from tests.test_mechanisms import DIMENSION, epsilon_of, round_of, setting
@@ -35,10 +38,10 @@ def seeded(seed=0):
 def prepared(upload=None, clients=40, rate=0.5, epsilon=20.0, **options):
     facts = setting(clients=clients, rounds=5, rate=rate, epsilon=epsilon)
     mechanism = DDP(clip_norm=1.0, **options)
-    guarantee = mechanism.setup(facts)
     upload = SecureSum() if upload is None else upload
-    upload.setup(facts, Sum())
-    mechanism.check(Sum(), upload)
+    wiring = wire(mechanism, FedAvg(), Sum(), upload, facts)
+    guarantee = mechanism.setup(facts, wiring)
+    upload.setup(facts, wiring)
     return mechanism, upload, facts, guarantee
 
 
@@ -185,8 +188,7 @@ def test_updates_are_clipped_before_anything_else():
 
 def bare(bits=8, **options):
     upload = SecureSum(**options)
-    upload.setup(setting(clients=30), Sum())
-    upload.bits = bits
+    upload.setup(setting(clients=30), Wiring(sends="shares", bits=bits))
     return upload
 
 
@@ -332,7 +334,8 @@ def test_much_noise_makes_skellam_as_good_as_gaussian():
 )
 def test_the_budget_is_kept_and_used(against, rate, count):
     mechanism, _, facts, guarantee = prepared(clients=100, rate=rate, against=against)
-    assert mechanism.rounds_charged == count  # of five rounds at rate 0.3 a client is expected in two
+    # Of five rounds at rate 0.3 a client is expected in two.
+    assert mechanism.facts.participation.rounds_charged(facts) == count
     assert 0.98 * 20 < epsilon_of(guarantee, facts, count) <= 20 < epsilon_of(guarantee, facts, count + 1)
     assert guarantee.unit == "client" and guarantee.provable is guarantee.claimed
     assert guarantee.details["sensitivity_factor_of_rounding"] > 1
@@ -350,10 +353,8 @@ def test_too_few_bits_are_refused_with_the_number_that_is_enough():
 
 @pytest.mark.parametrize("pair", [(Mean(), SecureSum()), (Sum(), Plain())])
 def test_only_the_secure_sum_will_do(pair):
-    mechanism = DDP()
-    mechanism.setup(setting())
     with pytest.raises(UserError, match="upload=secure_sum and aggregator=sum"):
-        mechanism.check(*pair)
+        wire(DDP(), FedAvg(), *pair, setting())
 
 
 def test_the_secure_sum_needs_integers(config):
@@ -441,10 +442,11 @@ def test_a_pinned_epsilon_at_a_rate_below_one():
 
 def test_the_server_sees_who_takes_part_so_only_they_pay():
     mechanism, facts, ledger = observed("server")
-    assert ledger.guarantee.sampler.startswith("none") and mechanism.rounds_charged == 5
+    assert ledger.guarantee.sampler.startswith("none")
+    assert mechanism.facts.participation.rounds_charged(facts) == 5
     one, two = np.array([3]), np.array([3, 7])
     for present in (one, two):
-        ledger.charge(mechanism.charged(present), present)
+        ledger.charge(mechanism.facts.participation.charged(present, facts), present)
     event = ledger.guarantee.claimed[0]
     spent = ledger.claimed()
     assert spent[3] == facts.accountant.epsilon(event, 2, 1e-3) > spent[7] > spent[0] == 0
@@ -462,8 +464,9 @@ def test_the_server_sees_who_takes_part_so_only_they_pay():
 
 
 def test_outsiders_pay_every_round_and_the_server_is_still_shown():
-    mechanism, _, ledger = observed("outsider")
-    ledger.charge(mechanism.charged(np.array([3])), np.array([3]))
+    mechanism, facts, ledger = observed("outsider")
+    payers = mechanism.facts.participation.charged(np.array([3]), facts)
+    ledger.charge(payers, np.array([3]))
     assert (ledger.participations == 1).all() and (ledger.claimed() > 0).all()
     seen = ledger.observed("server")
     assert seen[3] > ledger.claimed()[3] and np.delete(seen, 3).max() == 0
@@ -508,9 +511,8 @@ def test_where_clients_may_vanish_nothing_is_amplified(config, option):
 
 
 def test_nobody_in_a_round_still_moves_the_model(config):
-    trainer = build(config(*SMALL, "dp=ddp", "epsilon=30", "sample_rate=0.3")).trainer
-    nobody = np.zeros(0, dtype=np.int64), 1.2
-    trainer.mechanism.sample = lambda *_: nobody
+    trainer = build(config(*SMALL, "dp=ddp", "epsilon=30", "sample_rate=0.5")).trainer
+    trainer.ledger.eligible = lambda: np.zeros(4, dtype=bool)
     before = trainer.theta.clone()
     result = trainer.round()
     assert len(result.clients) == 0 and (trainer.theta != before).float().mean() > 0.9

@@ -12,6 +12,7 @@ from fedpriv.aggregators.mean import Mean
 from fedpriv.aggregators.pfa import PFA
 from fedpriv.aggregators.sum import Sum
 from fedpriv.aggregators.weighted import Weighted
+from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.building import build
 from fedpriv.engine.layout import Layout
 from fedpriv.errors import UserError
@@ -20,6 +21,7 @@ from fedpriv.mechanisms.ldp import LDP
 from fedpriv.privacy.shuffling import Reports, composed, largest_local_epsilon, shuffled_epsilon
 from fedpriv.uploads.plain import Plain
 from fedpriv.uploads.shuffled import Shuffled, Stream, id_bytes
+from fedpriv.wiring import wire
 from tests.conftest import SMALL, refused
 from tests.draws import source
 from tests.test_mechanisms import DIMENSION, epsilon_of, round_of, setting
@@ -168,13 +170,12 @@ def test_many_clients_at_a_large_epsilon_are_nearly_federated_averaging():
     assert (update - 0.15).abs().max() < 5 * 0.5 / math.sqrt(20_000)
 
 
-def test_an_empty_round_leaves_the_model():
-    facts = setting()
-    mechanism = Duchi()
-    mechanism.setup(facts)
-    nobody = round_of(facts, np.array([], dtype=int))
-    nobody = replace(nobody, start=torch.ones(DIMENSION))
-    assert not mechanism.server(torch.zeros(DIMENSION), nobody, 1.0, source()).any()
+def test_an_empty_round_leaves_the_model(config):
+    """Nobody can pay for another one."""
+    trainer = build(config(*SMALL, "dp=duchi")).trainer
+    trainer.ledger.eligible = lambda: np.zeros(4, dtype=bool)
+    before = trainer.theta.clone()
+    assert not len(trainer.round().clients) and torch.equal(trainer.theta, before)
 
 
 @pytest.mark.parametrize(
@@ -183,10 +184,10 @@ def test_an_empty_round_leaves_the_model():
         lambda: Duchi(radius=0),
         lambda: Duchi(cap=-1),
         lambda: Duchi().setup(setting(epsilon=31)),
-        lambda: Duchi().check(Sum(), Plain()),
-        lambda: Duchi().check(PFA(), Plain()),
+        lambda: wire(Duchi(), FedAvg(), Sum(), Plain(), setting()),
+        lambda: wire(Duchi(), FedAvg(), PFA(), Plain(), setting()),
         lambda: Shuffled(delay=0),
-        lambda: Shuffled().setup(setting(), Weighted()),
+        lambda: wire(Duchi(), FedAvg(), Weighted(), Shuffled(), setting()),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(wrong):
@@ -206,7 +207,7 @@ def test_more_than_a_model_is_refused(config):
 def through(messages, seed=0, **options):
     facts = setting(clients=len(messages))
     upload = Shuffled(**options)
-    upload.setup(facts, Mean())
+    upload.setup(facts)
     sent, size = upload.encode(messages, round_of(facts), source(seed))
     return sent, size, upload.decode(sent, round_of(facts)), upload
 
@@ -322,7 +323,7 @@ def test_composition_of_many_small_releases():
 def prepared(clients, epsilon, unit="parameter", rounds=2):
     facts = setting(clients=clients, rounds=rounds, epsilon=epsilon)
     upload = Shuffled(unit=unit)
-    upload.setup(facts, Mean())
+    upload.setup(facts)
     return facts, upload.amplify(Duchi().setup(facts))
 
 
@@ -366,7 +367,7 @@ def test_only_those_who_take_part_hide_each_other():
     found = []
     for own in (facts, everyone, replace(facts, schedule=[np.arange(30_000), np.arange(40_000)])):
         upload = Shuffled()
-        upload.setup(own, Mean())
+        upload.setup(own)
         guarantee = upload.amplify(Duchi().setup(own))
         found.append((guarantee.details["shuffle"]["reports_in_a_shuffle"], cost(guarantee, own, 1)))
     assert [crowd for crowd, _ in found] == [50_000, 200_000, 30_000]
@@ -388,7 +389,7 @@ def test_nothing_stated_lies_below_what_is_spent(config):
     assert trainer.ledger.participations.max() > 4
     report = trainer.ledger.report(noise_seeded=True)
     assert report["epsilon_without_anonymity"] == 8 * 8 * width >= report["epsilon_provable_max"]
-    assert trainer.mechanism.rounds_charged == 8
+    assert trainer.wiring.participation.rounds_charged(trainer.setting) == 8
 
 
 def test_what_is_shuffled_never_costs_more_than_what_is_not():
@@ -403,7 +404,7 @@ def test_what_is_shuffled_never_costs_more_than_what_is_not():
 def test_where_the_bound_says_nothing():
     facts = setting(clients=4, epsilon=[1.0, 1.0, 2.0, 2.0])
     upload = Shuffled()
-    upload.setup(facts, Mean())
+    upload.setup(facts)
     plain = Duchi().setup(facts)
     mixed = upload.amplify(plain)
     assert mixed.provable is plain.provable and "budgets differ" in mixed.flaws[-1]
@@ -435,8 +436,7 @@ def test_duchi_runs_at_once(config, method):
     assert trainer.ledger.claimed().max() == 8.0
 
 
-@pytest.mark.usefixtures("one_key")
-def test_shuffling_changes_the_order_and_nothing_else(config):
+def test_shuffling_changes_the_order_and_nothing_else(config, same_draws):
     models = []
     for upload in ("plain", "shuffled"):
         trainer = build(config(*SMALL, "dp=duchi", f"upload={upload}")).trainer

@@ -86,7 +86,7 @@ def test_ldp_calibrates_each_client_to_its_own_rate_steps_and_budget():
     ledger = Ledger(guarantee, facts.budgets, facts.delta, facts.accountant)
     spent = ledger.claimed(np.full(5, facts.rounds))
     assert (spent <= facts.budgets).all() and (spent > 0.99 * facts.budgets).all()
-    private = mechanism.local(np.array([1, 2]), source())
+    private = mechanism.training.private(np.array([1, 2]), source())
     assert private.lot == 10 and private.clip_norm == 1.5  # the public batch size, not a client's own
     np.testing.assert_allclose(private.noise_std, sigma[[1, 2]] * 1.5, rtol=1e-6)
 
@@ -95,7 +95,7 @@ def test_ldp_samples_batches_at_the_rate_it_is_charged_for():
     facts = setting(clients=2, samples=[4000, 95])
     mechanism = LDP()
     guarantee = mechanism.setup(facts)
-    plan = mechanism.plan(np.array([0, 1]), torch.arange(8000).view(2, 4000), source())
+    plan = mechanism.training.plan(np.array([0, 1]), torch.arange(8000).view(2, 4000), source())
     for client, kind in enumerate(guarantee.kinds):
         (event,) = guarantee.claimed[kind]
         assert event.sampling_rate == 1 / facts.epochs_steps[client] and event.steps == facts.steps[client]
@@ -126,20 +126,17 @@ def test_cdp_budget(rate):
 
 def test_cdp_samples_clients_by_poisson_and_charges_everyone():
     facts = setting(clients=2000, rate=0.3)
-    mechanism = CDP()
-    mechanism.setup(facts)
-    clients, expected = mechanism.sample(0, np.ones(2000, dtype=bool), source())
+    who = CDP.facts.participation
+    clients, expected = who.clients(0, np.ones(2000, dtype=bool), facts, source())
     assert expected == 600 and abs(len(clients) - 600) < 5 * math.sqrt(2000 * 0.3 * 0.7)
-    assert len(mechanism.charged(clients)) == 2000
+    assert len(who.charged(clients, facts)) == 2000
 
 
 def test_cohorts_vary_as_poisson_sampling_makes_them():
     """A fixed number a round has no variance; binomial cohorts have K q (1 - q), here 21."""
     facts = setting(clients=100, rate=0.3)
-    mechanism = CDP()
-    mechanism.setup(facts)
     everyone = np.ones(100, dtype=bool)
-    drawn = [mechanism.sample(0, everyone, source(n))[0] for n in range(2000)]
+    drawn = [CDP.facts.participation.clients(0, everyone, facts, source(n))[0] for n in range(2000)]
     sizes = np.array([len(clients) for clients in drawn])
     assert abs(sizes.mean() - 30) < 5 * math.sqrt(21 / 2000)
     assert abs(sizes.var() - 21) < 5 * 21 * math.sqrt(2 / 2000)
@@ -273,9 +270,11 @@ def test_step_clip_keeps_the_local_model_in_the_ball():
     mechanism.setup(setting())
     start = torch.ones(4, DIMENSION)
     local = start + torch.randn(4, DIMENSION, generator=torch.Generator().manual_seed(0))
-    mechanism.after_step(start)(local, slice(0, 4))
+    mechanism.training.after_step(start)(local, slice(0, 4))
     torch.testing.assert_close((local - start).norm(dim=1), torch.full((4,), 0.5))
-    assert CDP().after_step(start) is None
+    other = CDP()
+    other.setup(setting())
+    assert other.training.after_step(start) is None
 
 
 @pytest.mark.parametrize(
@@ -309,12 +308,11 @@ def test_no_privacy_says_so_and_changes_nothing():
 
 
 def test_a_fixed_number_of_eligible_clients_is_drawn():
-    mechanism = NoPrivacy()
-    mechanism.setup(setting(clients=10, rate=0.3))
+    who, facts = NoPrivacy.facts.participation, setting(clients=10, rate=0.3)
     eligible = np.arange(10) >= 6
-    clients, expected = mechanism.sample(0, eligible, source())
+    clients, expected = who.clients(0, eligible, facts, source())
     assert len(clients) == 3 == expected and set(clients) <= {6, 7, 8, 9}
-    clients, expected = mechanism.sample(0, np.arange(10) == 2, source())
+    clients, expected = who.clients(0, np.arange(10) == 2, facts, source())
     assert clients.tolist() == [2] and expected == 1
 
 

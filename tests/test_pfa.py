@@ -9,11 +9,14 @@ from fedpriv.aggregators.pfa import PFA
 from fedpriv.aggregators.pfa_plus import PFAPlus
 from fedpriv.aggregators.public_only import PublicOnly
 from fedpriv.aggregators.weiavg import WeiAvg
+from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.building import build
 from fedpriv.engine.layout import Layout
 from fedpriv.errors import UserError
+from fedpriv.mechanisms.base import NoPrivacy
 from fedpriv.setting import Round, Setting
 from fedpriv.uploads.projected import Projected
+from fedpriv.wiring import wire
 from tests.conftest import SMALL
 from tests.test_mechanisms import round_of, setting
 
@@ -24,6 +27,15 @@ NONE = torch.Generator()
 def prepared(aggregator, facts: Setting):
     aggregator.setup(facts)
     return aggregator
+
+
+def projected(aggregator: PFAPlus, facts: Setting) -> Projected:
+    """The codec onto this aggregator's subspace."""
+    wiring = wire(NoPrivacy(), FedAvg(), aggregator, Projected(), facts)
+    codec = Projected()
+    aggregator.setup(facts, wiring)
+    codec.setup(facts, wiring)
+    return codec
 
 
 def uploads_of(clients: int, width: int = 6, seed: int = 0) -> torch.Tensor:
@@ -112,8 +124,7 @@ def test_pfa_plus_with_an_unchanged_subspace_is_pfa():
     """The public clients stay in one direction per tensor, so last round's subspace is this round's."""
     facts = setting(epsilon=EPSILON, tensors=2)
     plain, plus = prepared(PFA(fraction=0.4), facts), prepared(PFAPlus(fraction=0.4), facts)
-    codec = Projected()
-    codec.setup(facts, plus)
+    codec = projected(plus, facts)
     direction = uploads_of(1)[0]
     for number in range(4):
         uploads = uploads_of(5, seed=number)
@@ -156,8 +167,8 @@ def test_the_uplink_of_figure_7_in_bytes(shapes, parameters, tensors):
     layout = Layout({n: torch.zeros(s) for n, s in shapes.items()})
     assert layout.shared == parameters
     facts = Setting(**{**vars(facts), "layout": layout})
-    plus, codec = prepared(PFAPlus(), facts), Projected()
-    codec.setup(facts, plus)
+    plus = PFAPlus()
+    codec = projected(plus, facts)
     clients = [0, 1, 2, 3, *range(5, 41)]
     used = []
     for number in range(3):

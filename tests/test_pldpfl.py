@@ -16,6 +16,7 @@ from fedpriv.aggregators.weighted import Weighted, shares
 from fedpriv.algorithms.optimal import Optimal
 from fedpriv.building import build
 from fedpriv.datasets.digits import Digits
+from fedpriv.declarations import Wiring
 from fedpriv.engine.batches import Plan
 from fedpriv.engine.layout import Layout
 from fedpriv.errors import UserError
@@ -165,7 +166,7 @@ def test_a_round_trains_on_a_random_part_of_the_data_only():
     facts = setting(clients=2, samples=[4000, 10], batch=10)
     mechanism = PLDPGaussian(data_rate=0.3)
     mechanism.setup(facts)
-    plan = mechanism.plan(np.array([0, 1]), torch.empty(0), source())
+    plan = mechanism.training.plan(np.array([0, 1]), torch.empty(0), source())
     assert isinstance(plan, Plan) and plan.active.sum(1).tolist() == facts.steps.tolist()
     used = [
         {int(i) for s in range(plan.size.shape[1]) for i in plan.index[k, s, : plan.size[k, s]]}
@@ -174,7 +175,7 @@ def test_a_round_trains_on_a_random_part_of_the_data_only():
     # 400 steps of 10 go over about 1,200 samples more than three times.
     assert abs(len(used[0]) - 0.3 * 4000) < 5 * math.sqrt(4000 * 0.3 * 0.7)
     assert 1 <= len(used[1]) <= 10 and max(used[1]) < 10
-    other = mechanism.plan(np.array([0, 1]), torch.empty(0), source(1))
+    other = mechanism.training.plan(np.array([0, 1]), torch.empty(0), source(1))
     assert used[0] != {int(i) for i in other.index[0].flatten()}
 
 
@@ -182,7 +183,7 @@ def test_an_empty_draw_still_trains():
     facts = setting(clients=50, samples=[1] * 50)
     mechanism = PLDPGaussian(data_rate=0.01)
     mechanism.setup(facts)
-    plan = mechanism.plan(np.arange(50), torch.empty(0), source())
+    plan = mechanism.training.plan(np.arange(50), torch.empty(0), source())
     assert (plan.size == 1).all() and not plan.index.any()
 
 
@@ -270,10 +271,10 @@ def test_the_selected_are_averaged_and_their_noise_is_what_the_draw_says():
             assert abs(left - std) < 5 * std / math.sqrt(2 * 50_000)
 
 
-@pytest.mark.parametrize(("models", "kept"), [(True, 7.0), (False, 0.0)])
-def test_keep_leaves_the_old_model_whether_models_or_updates_are_sent(models, kept):
+@pytest.mark.parametrize(("sends", "kept"), [("models", 7.0), ("answers", 7.0), ("updates", 0.0)])
+def test_keep_leaves_the_old_model_whether_models_or_updates_are_sent(sends, kept):
     selection = Selection(rule="keep")
-    selection.models = models
+    selection.setup(setting(), Wiring(sends=sends))
     for seed in range(100):
         round_ = round_with([1.0] * 50)  # P = 0.02 each
         selection.draw(round_, seeded(seed))
@@ -283,8 +284,7 @@ def test_keep_leaves_the_old_model_whether_models_or_updates_are_sent(models, ke
     raise AssertionError("somebody was selected 100 times")
 
 
-@pytest.mark.usefixtures("one_key")
-def test_selection_is_repeatable_and_its_own(config):
+def test_selection_is_repeatable_and_its_own(config, same_draws):
     """The same seed selects the same clients; the batches and the noise do not depend on it."""
     models = []
     for rule in ("redraw", "redraw", "independent"):
@@ -311,8 +311,8 @@ def test_steps_equal_those_of_scikit_learn(config, alpha):
     facts = setting(clients=1, samples=[5], batch=1)
     facts = replace(facts, layout=Layout({"weight": torch.zeros(2, 4)}))
     algorithm = Optimal(alpha=alpha)
-    algorithm.setup(facts, None)
-    rates = algorithm.rates(round_of(facts), 5)
+    algorithm.setup(facts)
+    rates = algorithm.rates(round_of(facts), 5).shared
     pull = algorithm.correction(round_of(facts), None)
     weights = torch.zeros(1, 8, dtype=torch.float64)
     for sample, label, eta in zip(x, y, rates, strict=True):
@@ -344,14 +344,14 @@ def test_the_penalty_spares_biases_and_the_schedule_may_go_on():
     facts = setting(clients=2, samples=[40, 30], batch=10)
     facts = replace(facts, layout=Layout({"l.weight": torch.zeros(2, 2), "l.bias": torch.zeros(2)}))
     algorithm = Optimal(alpha=0.5, restart=False)
-    algorithm.setup(facts, None)
+    algorithm.setup(facts)
     assert algorithm.correction(None, None)(torch.ones(1, 6), slice(0, 1)).tolist() == [[0.5] * 4 + [0.0] * 2]
-    first, second = (algorithm.rates(SimpleNamespace(number=n), 4) for n in (0, 1))
+    first, second = (algorithm.rates(SimpleNamespace(number=n), 4).shared for n in (0, 1))
     anew = Optimal(alpha=0.5)
-    anew.setup(facts, None)
-    assert first == anew.rates(SimpleNamespace(number=1), 4)
+    anew.setup(facts)
+    assert first == anew.rates(SimpleNamespace(number=1), 4).shared
     assert second[0] == pytest.approx(1 / (1 / first[-1] + 0.5))
-    assert Optimal().rates(SimpleNamespace(number=3), 1) == pytest.approx([10.0])
+    assert Optimal().rates(SimpleNamespace(number=3), 1).shared == pytest.approx([10.0])
 
 
 # -- the data, and whole runs
@@ -447,8 +447,8 @@ def test_noise_that_does_not_reach_over_the_clip_proves_nothing():
 
 
 def test_a_schedule_that_follows_the_largest_client_says_so():
-    assert Optimal().not_covered == ()
-    assert "most data" in Optimal(restart=False).not_covered[0]
+    assert Optimal().facts.not_covered == ()
+    assert "most data" in Optimal(restart=False).facts.not_covered[0]
 
 
 def test_selecting_nobody_keeps_the_model_also_where_the_server_takes_signs():

@@ -124,8 +124,8 @@ def observed(config, variant: str, secret: int):
     """Who takes part in three rounds, the first one's batches of each, and how far the model moved in all."""
     options = (*SMALL, f"dp={variant}", "noise_seed=os", "sample_rate=0.5", "clients=40", "batch_size=8")
     trainer = build(config(*options), secret=lambda: bytes([secret]) * 32).trainer
-    plans, made = [], trainer.mechanism.plan
-    trainer.mechanism.plan = lambda *a: plans.append(made(*a)) or plans[-1]
+    plans, made = [], trainer.mechanism.training.plan
+    trainer.mechanism.training.plan = lambda *a: plans.append(made(*a)) or plans[-1]
     before = trainer.theta.clone()
     cohorts = [trainer.round().clients.tolist() for _ in range(3)]
     index, size = plans[0].index.tolist(), plans[0].size.tolist()
@@ -162,7 +162,7 @@ def test_batches_of_ldp_have_the_variance_of_poisson_sampling(config):
     run = build(config(*SMALL, "dp=ldp", "batch_size=16", "clients=2"))
     trainer, sizes = run.trainer, []
     for number in range(30):
-        plan = trainer.mechanism.plan(
+        plan = trainer.mechanism.training.plan(
             np.arange(2), trainer.train.owned.cpu(), trainer.source.of("batches", number)
         )
         sizes.append(plan.size[0][plan.active[0]].double())

@@ -53,7 +53,7 @@ def test_a_run_charges_exactly_the_participations(config, dp, times):
     assert (seen == times).all() and (trainer.ledger.participations == times).all()
     spent = trainer.ledger.provable()
     assert (spent <= 30).all() and (spent > 0.95 * 30).all()
-    assert trainer.mechanism.rounds_charged == times
+    assert trainer.wiring.participation.rounds_charged(trainer.setting) == times
 
 
 def test_a_known_schedule_amplifies_nothing(config):

@@ -1,22 +1,21 @@
-"""A linear aggregator: one weight per participant. Override `weights`, or `__call__` for anything else."""
+"""How uploads become one update. `Linear` has a weight for each participant."""
 
-from typing import Any
+from abc import ABC, abstractmethod
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.setting import Round, Setting
+from fedpriv.declarations import MEANS, AggregatorFacts
+from fedpriv.part import Part
+from fedpriv.setting import Round
 
 
-class Aggregator:
-    not_covered: tuple[str, ...] = ()  # what it takes as public that a DP variant does not protect
-    remarks: tuple[str, ...] = ()  # warnings for the user, known after `setup`
-    updates_only = False  # whether it needs updates, so that whole models must not be given to it
-    models = False  # whether uploads are whole models instead of updates; a mechanism that sends them says so
+class Aggregator(Part, ABC):
+    """An ordinary one is its facts and `__call__`."""
 
-    def setup(self, setting: Setting) -> None:
-        self.setting = setting
+    facts = AggregatorFacts()
 
     def accepts(self, clients: np.ndarray) -> bool:
         """Whether a round of these clients [C] can be aggregated; if not, the round is drawn again."""
@@ -25,8 +24,16 @@ class Aggregator:
     def draw(self, round_: Round, generator: torch.Generator) -> None:
         """Draw what is random about the round, before its uploads are seen."""
 
-    def weights(self, round_: Round) -> Tensor:
-        """Each participant's weight, [C]; may use only what the server knows."""
+    @abstractmethod
+    def __call__(self, uploads: Tensor, round_: Round) -> Tensor:
+        """[C, D'] -> [D'], of at least one upload."""
+
+    def largest_weight(self, round_: Round) -> float:
+        """The most any one client can weigh, over all rounds like this one; asked if the facts say `bounded`.
+
+        A mechanism that adds noise on the server (cdp) calibrates to it, so it must not depend on who
+        happens to take part.
+        """
         raise NotImplementedError
 
     def part(self, round_: Round) -> float:
@@ -37,23 +44,23 @@ class Aggregator:
         """
         return round_.expected / self.setting.clients
 
+
+class Linear(Aggregator):
+    """A weight for each participant, whatever it sends."""
+
+    facts = AggregatorFacts(takes=MEANS)
+
+    @abstractmethod
+    def weights(self, round_: Round) -> Tensor:
+        """Each participant's weight, [C]; may use only what the server knows."""
+
     def __call__(self, uploads: Tensor, round_: Round) -> Tensor:
-        """[C, D'] -> [D']; an empty round gives zero."""
         return self.weights(round_).to(uploads) @ uploads
 
-    def largest_weight(self, round_: Round) -> float | None:
-        """The most any one client can weigh, over all rounds like this one; None: no such bound.
 
-        A mechanism that adds noise on the server (cdp) calibrates to it, so it must not depend on who
-        happens to take part.
-        """
-        return None
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def load(self, state: dict[str, Any]) -> None:
-        pass
+def public(facts: AggregatorFacts, *what: str) -> AggregatorFacts:
+    """The same facts, of an aggregator that takes this as public."""
+    return replace(facts, not_covered=what)
 
 
 def constant(value: float, round_: Round) -> Tensor:

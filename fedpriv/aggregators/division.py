@@ -12,7 +12,8 @@ from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator
+from fedpriv.aggregators.base import Aggregator, public
+from fedpriv.declarations import ALONE, Wiring
 from fedpriv.errors import UserError
 from fedpriv.setting import Round, Setting
 
@@ -44,15 +45,17 @@ def public_clients(budgets: np.ndarray, division: Division, fraction: float) -> 
 class Divided(Aggregator):
     """An aggregator that needs a public client in every round."""
 
-    not_covered = ("each client's epsilon, which the server divides and weighs the clients by",)
+    facts = public(
+        Aggregator.facts, "each client's epsilon, which the server divides and weighs the clients by"
+    )
 
     def __init__(self, *, division: Division = "top", fraction: float = 0.1):
         if not 0 < fraction <= 1:
             raise UserError(f"aggregator.fraction={fraction:g}: must be above 0 and at most 1")
         self.division, self.fraction = division, fraction
 
-    def setup(self, setting: Setting) -> None:
-        super().setup(setting)
+    def setup(self, setting: Setting, wiring: Wiring = ALONE) -> None:
+        super().setup(setting, wiring)
         self.public = public_clients(setting.budgets, self.division, self.fraction)  # [K]
         if len(np.unique(setting.budgets)) == 1:
             self.remarks = (

@@ -6,11 +6,14 @@ one under Poisson sampling.
 
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator, constant
+from fedpriv.aggregators.base import Linear, constant
+from fedpriv.declarations import MEANS, AggregatorFacts
 from fedpriv.setting import Round
 
 
-class Mean(Aggregator):
+class Mean(Linear):
+    facts = AggregatorFacts(takes=MEANS, symmetric="values", bounded=True)
+
     def weights(self, round_: Round) -> Tensor:
         return constant(1.0 / round_.expected, round_)
 

@@ -22,7 +22,7 @@ from fedpriv.setting import Round
 
 
 class PFA(Divided):
-    updates_only = True  # what of a model lies outside of the subspace would be lost
+    # It takes updates only: what of a model lies outside of the subspace would be lost.
 
     def __init__(
         self,

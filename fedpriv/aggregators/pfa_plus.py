@@ -4,6 +4,7 @@ The first round is a warm-up: everybody sends everything and PFA aggregates it. 
 send V[t-1] x (upload=projected); the server reconstructs, adds the public updates, and finds V[t] from those.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -15,14 +16,14 @@ from fedpriv.setting import Round
 
 
 class PFAPlus(PFA):
+    facts = replace(PFA.facts, subspace=True)
     subspace: Subspace | None = None  # of the last round; None: warm-up
-    arrive_projected = False  # set by the codec that projects on the clients
 
     def __call__(self, uploads: Tensor, round_: Round) -> Tensor:
         found = self.subspace_of(uploads[self.public_rows(round_, uploads.device)], round_)
         if self.subspace is None:
             update = self.combine(uploads, round_, found)
-        elif self.arrive_projected:
+        elif self.wiring.projected:
             update = budget_weights(round_).to(uploads) @ uploads
         else:
             update = self.combine(uploads, round_, self.subspace)

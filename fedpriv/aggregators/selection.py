@@ -15,14 +15,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator
+from fedpriv.aggregators.base import Linear, public
 from fedpriv.aggregators.weighted import BUDGETS, shares
 from fedpriv.errors import UserError
 from fedpriv.setting import Round
 
 
-class Selection(Aggregator):
-    not_covered = BUDGETS
+class Selection(Linear):
+    facts = public(Linear.facts, BUDGETS)
 
     def __init__(self, *, rule: Literal["redraw", "keep", "independent", "draws"] = "redraw", draws: int = 1):
         if draws < 1:
@@ -34,7 +34,7 @@ class Selection(Aggregator):
     def draw(self, round_: Round, generator: torch.Generator) -> None:
         """How often each participant is in the mean, [C]."""
         chance = shares(round_.noise).to(generator.device)
-        self._times = self._select(chance, generator) if len(chance) else chance
+        self._times = self._select(chance, generator)
 
     def _select(self, chance: Tensor, generator: torch.Generator) -> Tensor:
         where = generator.device
@@ -53,6 +53,6 @@ class Selection(Aggregator):
         return self._times / self._times.sum().clamp(min=1)
 
     def __call__(self, uploads: Tensor, round_: Round) -> Tensor:
-        if self.models and not self._times.any():
+        if self.wiring.sends != "updates" and not self._times.any():
             return round_.start.to(uploads)
         return super().__call__(uploads, round_)

@@ -7,12 +7,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator
+from fedpriv.aggregators.base import Linear
+from fedpriv.declarations import MEANS, AggregatorFacts
 from fedpriv.setting import Round
 
 
-class SizeWeighted(Aggregator):
-    not_covered = ("how many samples each client has, which the weights reveal",)
+class SizeWeighted(Linear):
+    facts = AggregatorFacts(
+        takes=MEANS,
+        bounded=True,
+        not_covered=("how many samples each client has, which the weights reveal",),
+    )
 
     def _constant_total(self, round_: Round) -> float:
         return float(self.setting.samples.sum()) * round_.expected / self.setting.clients

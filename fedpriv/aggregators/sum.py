@@ -2,12 +2,13 @@
 
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator, constant
+from fedpriv.aggregators.base import Linear, constant
+from fedpriv.declarations import SHARES, UPDATES, AggregatorFacts
 from fedpriv.setting import Round
 
 
-class Sum(Aggregator):
-    updates_only = True
+class Sum(Linear):
+    facts = AggregatorFacts(takes=UPDATES | SHARES, symmetric="values", bounded=True)
 
     def weights(self, round_: Round) -> Tensor:
         return constant(1.0, round_)

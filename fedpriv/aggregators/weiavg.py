@@ -6,7 +6,7 @@ The introduction's "tighter budgets get larger weight" contradicts the equation;
 import torch
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator
+from fedpriv.aggregators.base import Linear, public
 from fedpriv.setting import Round
 
 
@@ -15,8 +15,8 @@ def budget_weights(round_: Round) -> Tensor:
     return torch.as_tensor(round_.budgets / round_.budgets.sum(), dtype=torch.float32)
 
 
-class WeiAvg(Aggregator):
-    not_covered = ("each client's epsilon, which the server weighs the clients by",)
+class WeiAvg(Linear):
+    facts = public(Linear.facts, "each client's epsilon, which the server weighs the clients by")
 
     def weights(self, round_: Round) -> Tensor:
         return budget_weights(round_)

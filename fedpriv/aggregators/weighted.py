@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator
+from fedpriv.aggregators.base import Linear, public
 from fedpriv.setting import Round
 
-BUDGETS = ("each client's privacy budget, which the weights reveal",)
+BUDGETS = "each client's privacy budget, which the weights reveal"
 
 
 def shares(noise: np.ndarray) -> Tensor:
@@ -20,8 +20,8 @@ def shares(noise: np.ndarray) -> Tensor:
     return torch.as_tensor(inverse / inverse.sum(), dtype=torch.float32)
 
 
-class Weighted(Aggregator):
-    not_covered = BUDGETS
+class Weighted(Linear):
+    facts = public(Linear.facts, BUDGETS)
 
     def weights(self, round_: Round) -> Tensor:
         return shares(round_.noise)

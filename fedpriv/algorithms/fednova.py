@@ -11,23 +11,23 @@ who takes part (dp=cdp, ddp), tau_eff is that of all clients; `effective_steps` 
 """
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator
+from fedpriv.aggregators.base import Linear
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.algorithms.steps import accumulated
-from fedpriv.errors import UserError, positive
+from fedpriv.declarations import ALONE, AlgorithmFacts, Wiring
+from fedpriv.errors import positive
 from fedpriv.limits import Momentum, Positive
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
 
 
 class FedNova(FedAvg):
-    not_covered = ("how many local steps each client takes, by which its update is divided",)
-
     def __init__(
         self,
         *,
@@ -38,17 +38,13 @@ class FedNova(FedAvg):
         super().__init__(server_lr=server_lr, server_momentum=server_momentum)
         positive("algorithm", "must be positive, or null", effective_steps=effective_steps)
         self.effective_steps = effective_steps
+        self.facts = AlgorithmFacts(
+            needs_weights=effective_steps is None,
+            not_covered=("how many local steps each client takes, by which its update is divided",),
+        )
 
-    def meet(self, aggregator: Aggregator) -> None:
-        if type(aggregator).weights is Aggregator.weights and self.effective_steps is None:
-            raise UserError(
-                f"algorithm=fednova averages with weights, and aggregator {type(aggregator).__name__} has "
-                "none; use aggregator=size or mean, or set algorithm.effective_steps"
-            )
-        self._aggregator = aggregator
-
-    def setup(self, setting: Setting, store: ClientStore) -> None:
-        super().setup(setting, store)
+    def setup(self, setting: Setting, wiring: Wiring = ALONE) -> None:
+        super().setup(setting, wiring)
         self._work = accumulated(setting.steps, setting.momentum)  # [K]
 
     def message(self, local: Tensor, round_: Round, store: ClientStore) -> Tensor:
@@ -72,7 +68,8 @@ class FedNova(FedAvg):
                 budgets=setting.budgets,
                 noise=np.ones(setting.clients),
             )
-        work, weights = self._work[round_.clients], self._aggregator.weights(round_).double().cpu().numpy()
+        aggregator = cast(Linear, self.wiring.aggregator)  # its facts need weights
+        work, weights = self._work[round_.clients], aggregator.weights(round_).double().cpu().numpy()
         if not weights.any():  # nobody was selected
             return float(work.min())
         return float(work.min() + weights @ (work - work.min()) / weights.sum())

@@ -3,12 +3,10 @@
 The term depends on no sample: under DP-SGD it is added after clipping and costs no privacy.
 """
 
-from collections.abc import Callable
-
 from torch import Tensor
 
+from fedpriv.algorithms.base import Correction
 from fedpriv.algorithms.fedavg import FedAvg
-from fedpriv.engine.work import Rows
 from fedpriv.errors import UserError
 from fedpriv.limits import Momentum, NotNegative, Positive
 from fedpriv.setting import Round
@@ -22,7 +20,9 @@ class FedProx(FedAvg):
             raise UserError(f"algorithm.mu={mu:g}: must not be negative")
         self.mu = mu
 
-    def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, Rows], Tensor] | None:
+    def correction(
+        self, round_: Round, store: ClientStore, gradients: Tensor | None = None
+    ) -> Correction | None:
         if not self.mu:
             return None  # FedAvg, to the last bit
         return lambda weights, _: self.mu * (weights - round_.start)

@@ -8,14 +8,14 @@ Departures from scikit-learn: a step takes the mean over a batch, and classes sh
 binary model each. `restart` begins the schedule anew in every round, as fitting again does.
 """
 
-from collections.abc import Callable
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from fedpriv.algorithms.base import Correction, Rates
 from fedpriv.algorithms.fedavg import FedAvg
-from fedpriv.engine.work import Rows
+from fedpriv.declarations import ALONE, AlgorithmFacts, Wiring
 from fedpriv.errors import positive
 from fedpriv.limits import Momentum, Positive, Within
 from fedpriv.setting import Round, Setting
@@ -35,18 +35,20 @@ class Optimal(FedAvg):
         positive("algorithm", "must be positive, for the learning rate divides by it", alpha=alpha)
         self.alpha, self.restart = alpha, restart
         if not restart:
-            self.not_covered = ("how many steps the client with most data takes, which all rates follow",)
+            self.facts = AlgorithmFacts(
+                not_covered=("how many steps the client with most data takes, which all rates follow",)
+            )
 
-    def setup(self, setting: Setting, store: ClientStore) -> None:
-        super().setup(setting, store)
+    def setup(self, setting: Setting, wiring: Wiring = ALONE) -> None:
+        super().setup(setting, wiring)
         entries = setting.layout.shared_entries
         penalty = [torch.full((e.stop - e.start,), self.alpha * (len(e.shape) > 1)) for e in entries]
         self._penalty = torch.cat(penalty).to(setting.device)  # [D]
 
-    def rates(self, round_: Round, steps: int) -> list[float]:
+    def rates(self, round_: Round, steps: int) -> Rates:
         before = 0 if self.restart else round_.number * int(self.setting.steps.max())
         first = self.alpha**-0.75  # t0
-        return [1 / (self.alpha * (first + before + step)) for step in range(steps)]
+        return Rates([1 / (self.alpha * (first + before + step)) for step in range(steps)])
 
-    def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, Rows], Tensor]:
+    def correction(self, round_: Round, store: ClientStore, gradients: Tensor | None = None) -> Correction:
         return lambda weights, _: self._penalty.to(weights.dtype) * weights

@@ -11,16 +11,17 @@ mechanism, which must therefore act on updates.
 import torch
 from torch import Tensor
 
+from fedpriv.algorithms.base import Rates
 from fedpriv.algorithms.fedavg import FedAvg
+from fedpriv.declarations import AlgorithmFacts
 from fedpriv.errors import UserError
 from fedpriv.limits import Momentum, NotNegative, Positive
-from fedpriv.mechanisms.base import Mechanism
-from fedpriv.setting import Round, Setting
+from fedpriv.setting import Round
 from fedpriv.store import ClientStore
 
 
 class PPSGD(FedAvg):
-    personal = True
+    facts = AlgorithmFacts(personal=True, keeps=("personal",))
 
     def __init__(
         self, *, mixing: NotNegative = 1.0, server_lr: Positive = 1.0, server_momentum: Momentum = 0.0
@@ -30,26 +31,12 @@ class PPSGD(FedAvg):
             raise UserError(f"algorithm.mixing={mixing:g}: must not be negative")
         self.mixing = mixing
 
-    def check(self, mechanism: Mechanism) -> None:
-        if mechanism.unit == "sample":
-            raise UserError(
-                "algorithm=ppsgd trains its personal models on raw gradients, which dp=ldp does not allow; "
-                "use dp=cdp, under which they stay at home unprotected"
-            )
-
-    def setup(self, setting: Setting, store: ClientStore) -> None:
-        super().setup(setting, store)
-        store.claim("personal", torch.zeros(setting.clients, setting.layout.shared, device=setting.device))
-
     def start(self, theta: Tensor, clients: Tensor, store: ClientStore) -> Tensor:
         return theta + store["personal"][clients].to(theta.dtype)
 
-    def rates(self, round_: Round, steps: int) -> list[float]:
-        return [(1 + self.mixing) * round_.lr] * steps
-
-    def home_rate(self, own: float | None, round_: Round) -> float:
+    def rates(self, round_: Round, steps: int) -> Rates:
         """A transform is not split, so it takes plain steps."""
-        return round_.lr if own is None else own
+        return Rates([(1 + self.mixing) * round_.lr] * steps, home=round_.lr)
 
     def message(self, local: Tensor, round_: Round, store: ClientStore) -> Tensor:
         clients = torch.as_tensor(round_.clients, device=local.device)

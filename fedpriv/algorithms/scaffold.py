@@ -19,19 +19,16 @@ agg=mean is the paper's. Where weights change from round to round (agg=pfa, weig
 such mean; c then moves as with agg=mean, by the participants' part of the number of clients.
 """
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator
+from fedpriv.algorithms.base import Correction
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.algorithms.steps import accumulated
-from fedpriv.engine.work import Rows
-from fedpriv.errors import UserError
+from fedpriv.declarations import ALONE, AlgorithmFacts, Wiring
 from fedpriv.limits import Momentum, Positive
-from fedpriv.mechanisms.base import Mechanism
 from fedpriv.setting import Round, Setting
 from fedpriv.store import ClientStore
 
@@ -44,36 +41,18 @@ class Scaffold(FedAvg):
     ):
         super().__init__(server_lr=server_lr, server_momentum=server_momentum)
         self.option = option
+        self.facts = AlgorithmFacts(adds_up=True, raw_gradients=option == "I", keeps=("control",))
         self._gradients: Tensor | None = None
 
-    def check(self, mechanism: Mechanism) -> None:
-        if mechanism.unit == "none":
-            return
-        if not mechanism.per_sample:
-            raise UserError(
-                "algorithm: SCAFFOLD's control variates add up what this dp_variant's clipping and noise do "
-                "to messages, and never forget it; use dp=ldp or algorithm=fedavg"
-            )
-        if self.option == "I":
-            raise UserError(
-                "algorithm.option=I makes variates of raw gradients, which no dp_variant here makes private; "
-                "use algorithm.option=II, whose variates follow from what is private already"
-            )
-
-    def meet(self, aggregator: Aggregator) -> None:
-        self._aggregator = aggregator
-
-    def setup(self, setting: Setting, store: ClientStore) -> None:
-        super().setup(setting, store)
-        width = setting.layout.shared
-        store.claim("control", torch.zeros(setting.clients, width, device=setting.device))
-        self._control = torch.zeros(width, device=setting.device)
+    def setup(self, setting: Setting, wiring: Wiring = ALONE) -> None:
+        super().setup(setting, wiring)
+        self._control = torch.zeros(setting.layout.shared, device=setting.device)
         self._weights = accumulated(setting.steps, setting.momentum)  # [K]
 
-    def before(self, round_: Round, store: ClientStore, gradients: Callable[[], Tensor]) -> None:
-        self._gradients = gradients() if self.option == "I" else None
-
-    def correction(self, round_: Round, store: ClientStore) -> Callable[[Tensor, Rows], Tensor] | None:
+    def correction(
+        self, round_: Round, store: ClientStore, gradients: Tensor | None = None
+    ) -> Correction | None:
+        self._gradients = gradients
         control, own = self._control, store["control"]
         who = torch.as_tensor(round_.clients, device=own.device)
 
@@ -93,8 +72,9 @@ class Scaffold(FedAvg):
         both = local.new_empty(len(local), 2 * width)
         moved, change = both.split(width, 1)  # written in place: each is as large as the store
         torch.sub(local, round_.start, out=moved)
-        if self._gradients is not None:
-            change.copy_(self._gradients).sub_(own[who])
+        gradients, self._gradients = self._gradients, None
+        if gradients is not None:
+            change.copy_(gradients).sub_(own[who])
         else:
             scale = torch.as_tensor(self._weights[round_.clients] * round_.lr).to(moved)
             torch.div(moved, scale[:, None], out=change).neg_().sub_(self._control)
@@ -103,7 +83,8 @@ class Scaffold(FedAvg):
 
     def step(self, theta: Tensor, update: Tensor, round_: Round) -> Tensor:
         moved, change = update.split(len(theta))
-        part = self._aggregator.part(round_)
+        assert self.wiring.aggregator is not None
+        part = self.wiring.aggregator.part(round_)
         self._control = self._control + part * change.to(self._control.dtype)
         return super().step(theta, moved, round_)
 

@@ -5,7 +5,6 @@ scales better than threads inside a product, keeps a chunk's weights in cache, a
 independent of how many cores there are.
 """
 
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -16,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedpriv.engine.base import Engine
 from fedpriv.engine.chunk import Chunk
 from fedpriv.engine.dropout import sample_names
 from fedpriv.engine.fold import Fold
@@ -30,16 +30,11 @@ _EVALUATION = 64 << 20  # bytes of activations a worker may hold when only predi
 _TOGETHER = 32  # clients that share one product of the first layer when predicting
 
 
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 T = TypeVar("T")
 AddNoise = Callable[[Tensor, Tensor, int], object]  # (target, scale of each row, step)
 
 
-class FastEngine:
+class FastEngine(Engine):
     name = "fast"
 
     def __init__(
@@ -50,10 +45,8 @@ class FastEngine:
         device: torch.device | str = "cpu",
         threads: int | None = None,
     ):
-        self.layout, self.buffers, self.device = layout, buffers, torch.device(device)
-        on_cpu = self.device.type == "cpu"
-        self.workers = (threads or cores()) if on_cpu else 1
-        if on_cpu:
+        super().__init__(network, layout, buffers, device, threads)
+        if self.device.type == "cpu":
             torch.set_num_threads(1)
         self._nets: SimpleQueue[StackedNet] = SimpleQueue()
         for _ in range(self.workers):
@@ -249,10 +242,6 @@ class FastEngine:
     def predict(
         self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples, alike: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Loss and correctness of each client's network on samples `index` [C, N]: two [C, N] tensors.
-
-        `alike` says that the clients share the samples and all weights that are not kept at home.
-        """
         clients, count = index.shape
         loss = torch.zeros(clients, count, device=self.device, dtype=rows.dtype)
         correct = torch.zeros(clients, count, device=self.device, dtype=torch.bool)

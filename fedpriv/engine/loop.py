@@ -9,12 +9,13 @@ import torch.nn.functional as F
 from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 
+from fedpriv.engine.base import Engine
 from fedpriv.engine.dropout import NamedDropout, name_dropouts, sample_names
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.work import Samples, Trained, Work
 
 
-class LoopEngine:
+class LoopEngine(Engine):
     name = "loop"
 
     def __init__(
@@ -25,7 +26,7 @@ class LoopEngine:
         device: torch.device | str = "cpu",
         threads: int | None = None,
     ):
-        self.layout, self.buffers, self.device = layout, buffers, torch.device(device)
+        super().__init__(network, layout, buffers, device, threads)
         if threads:
             torch.set_num_threads(threads)
         self.network = copy.deepcopy(network).to(self.device)
@@ -131,7 +132,6 @@ class LoopEngine:
     def predict(
         self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples, alike: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Loss and correctness of each client's network on samples `index` [C, N]: two [C, N] tensors."""
         losses, corrects = [], []
         for row, stats, samples in zip(rows, buffers, index, strict=True):
             network = self._load(row, stats).eval()

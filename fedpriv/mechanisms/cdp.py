@@ -26,10 +26,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpriv.declarations import MechanismFacts
 from fedpriv.engine.work import Rows
 from fedpriv.errors import UserError, positive
-from fedpriv.mechanisms.base import FLOATS
-from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, ClientLevel, clip
+from fedpriv.mechanisms.base import FLOATS, Mechanism
+from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, clip, one_budget, rate_of, sampler_of
+from fedpriv.mechanisms.participation import Poisson
+from fedpriv.mechanisms.training import LocalTraining
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import SampledGaussian
 from fedpriv.privacy.ledger import Guarantee
@@ -39,8 +42,26 @@ from fedpriv.setting import Round, Setting
 MEDIAN_CAP = 10.0
 
 
-class CDP(ClientLevel):
-    bounded_aggregate = True
+class PulledBack(LocalTraining):
+    """After every local step the model is scaled back into the ball around its start."""
+
+    def __init__(self, setting: Setting, radius: Callable[[], float]):
+        super().__init__(setting)
+        self.radius = radius
+
+    def after_step(self, start: Tensor) -> Callable[[Tensor, Rows], None]:
+        radius = self.radius()
+
+        def pull_back(shared: Tensor, rows: Rows) -> None:
+            moved = shared - start[rows]
+            norms = moved.norm(dim=1, keepdim=True).clamp(min=radius)
+            shared.copy_(start[rows] + moved * (radius / norms))
+
+        return pull_back
+
+
+class CDP(Mechanism):
+    facts = MechanismFacts(unit="client", replaces=False, participation=Poisson(), weights="bounded")
 
     def __init__(
         self,
@@ -63,14 +84,15 @@ class CDP(ClientLevel):
         self.quantile, self.quantile_lr, self.quantile_noise = quantile, quantile_lr, quantile_noise
         self.threshold = clip_norm  # S, follows the quantile when adaptive
 
-    def setup(self, setting: Setting) -> Guarantee:
-        self.setting = setting
-        rate, width = self.rate, setting.layout.shared + 1  # the adaptive bit is one more
+    def calibrate(self, setting: Setting) -> Guarantee:
+        if self.clip == "step":
+            self.training = PulledBack(setting, lambda: self.threshold)
+        rate, width = rate_of(setting), setting.layout.shared + 1  # the adaptive bit is one more
         z = noise_multiplier(
             lambda z: (SampledGaussian(rate, z, numbers=width),),
-            epsilon=self.one_budget(),
+            epsilon=one_budget(setting),
             delta=setting.delta,
-            count=self.rounds_charged,
+            count=self.facts.participation.rounds_charged(setting),
             accountant=setting.accountant,
         )
         self.z, self.z_update = z, z
@@ -93,9 +115,9 @@ class CDP(ClientLevel):
             )
             mended = [(SampledGaussian(rate, z / math.sqrt(tensors)),)]
         return Guarantee(
-            unit=self.unit,
+            unit=self.facts.unit,
             relation=RELATION,
-            sampler=self.sampler,
+            sampler=sampler_of(setting),
             noise=np.full(setting.clients, z),
             kinds=np.zeros(setting.clients, dtype=np.int64),
             claimed=claimed,
@@ -120,17 +142,6 @@ class CDP(ClientLevel):
             )
         self.z_update = (z**-2 - (2 * bit) ** -2) ** -0.5
         return bit
-
-    def after_step(self, start: Tensor) -> Callable[[Tensor, Rows], None] | None:
-        if self.clip == "round":
-            return None
-
-        def pull_back(shared: Tensor, rows: Rows) -> None:
-            moved = shared - start[rows]
-            norms = moved.norm(dim=1, keepdim=True).clamp(min=self.threshold)
-            shared.copy_(start[rows] + moved * (self.threshold / norms))
-
-        return pull_back
 
     def client(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         if self.bound == "paper":

@@ -1,15 +1,14 @@
-"""What the variants that protect a whole client share: Poisson sampling of clients, and who pays for it.
+"""What the variants that protect a whole client share: one budget, its relation, and clipping.
 
-Clients join each round by Poisson sampling, so every client is charged every round at the sampled rate. Where
-a schedule fixes who takes part when (cross-device), nothing is amplified and only participants pay.
+Clients join each round by Poisson sampling (participation.py), so every client is charged every round at the
+sampled rate. Where a schedule fixes who takes part when (cross-device), nothing is amplified.
 """
 
-import numpy as np
 from torch import Tensor
 
 from fedpriv.errors import UserError
-from fedpriv.mechanisms.base import DIAGNOSTICS, TUNING, Mechanism
-from fedpriv.randomness.source import Source
+from fedpriv.mechanisms.base import DIAGNOSTICS, TUNING
+from fedpriv.setting import Setting
 
 RELATION = "add or remove one client with all its samples"
 NOT_COVERED = (
@@ -22,40 +21,25 @@ NOT_COVERED = (
 )
 
 
-class ClientLevel(Mechanism):
-    unit = "client"
-    constant_weights = True
+def rate_of(setting: Setting) -> float:
+    """The sampling rate the accountant may rely on."""
+    return 1.0 if setting.schedule is not None else setting.sample_rate
 
-    @property
-    def rate(self) -> float:
-        """The sampling rate the accountant may rely on."""
-        return 1.0 if self.setting.schedule is not None else self.setting.sample_rate
 
-    @property
-    def rounds_charged(self) -> int:
-        return self.setting.most
+def sampler_of(setting: Setting) -> str:
+    """What its amplification rests on."""
+    if setting.schedule is not None:
+        return f"none: every client takes part in exactly {setting.planned} rounds, known beforehand"
+    return "Poisson over clients, once a round" if rate_of(setting) < 1 else "none: every client, every round"
 
-    @property
-    def sampler(self) -> str:
-        if self.setting.schedule is not None:
-            return f"none: every client takes part in exactly {self.setting.planned} rounds, known beforehand"
-        return "Poisson over clients, once a round" if self.rate < 1 else "none: every client, every round"
 
-    def one_budget(self) -> float:
-        """The epsilon of all clients."""
-        if len(set(self.setting.budgets.tolist())) > 1:
-            raise UserError(
-                "dp_variant: cdp and ddp protect all clients alike; use budget=constant or budget.use=minimum"
-            )
-        return float(self.setting.budgets[0])
-
-    def draw(self, eligible: np.ndarray, source: Source) -> tuple[np.ndarray, float]:
-        everyone = np.arange(self.setting.clients)
-        drawn = source.below(self.setting.sample_rate, everyone, 1)[:, 0].numpy()
-        return np.flatnonzero(drawn & eligible), self.setting.sample_rate * self.setting.clients
-
-    def charged(self, clients: np.ndarray) -> np.ndarray:
-        return clients if self.setting.schedule is not None else np.arange(self.setting.clients)
+def one_budget(setting: Setting) -> float:
+    """The epsilon of all clients."""
+    if len(set(setting.budgets.tolist())) > 1:
+        raise UserError(
+            "dp_variant: cdp and ddp protect all clients alike; use budget=constant or budget.use=minimum"
+        )
+    return float(setting.budgets[0])
 
 
 def clip(messages: Tensor, bound: float) -> tuple[Tensor, Tensor]:

@@ -29,11 +29,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator
-from fedpriv.aggregators.sum import Sum
-from fedpriv.engine.fast import cores
+from fedpriv.declarations import MechanismFacts
+from fedpriv.engine.base import cores
 from fedpriv.errors import UserError, positive
-from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, ClientLevel, clip
+from fedpriv.mechanisms.base import Mechanism
+from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, clip, one_budget, rate_of, sampler_of
+from fedpriv.mechanisms.participation import Poisson
 from fedpriv.mechanisms.poisson import skellam
 from fedpriv.mechanisms.rotation import hadamard, padded, random_signs
 from fedpriv.privacy.calibrate import noise_multiplier
@@ -41,14 +42,13 @@ from fedpriv.privacy.ledger import Guarantee, Observer
 from fedpriv.privacy.skellam import SampledSkellam, l1_norm, rounded_norm
 from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
-from fedpriv.uploads.plain import Plain
-from fedpriv.uploads.secure_sum import SecureSum, centred
+from fedpriv.uploads.secure_sum import centred, least
 
 MOST_BITS = 24  # residues and a few masks must fit 32-bit integers
 ZEROED = "one client's updates count, or count as zero; that it takes part is known"
 
 
-class DDP(ClientLevel):
+class DDP(Mechanism):
     def __init__(
         self,
         *,
@@ -67,11 +67,19 @@ class DDP(ClientLevel):
         self.clip_norm, self.against = clip_norm, against
         self.bits, self.deviations, self.beta = bits, deviations, beta
         self._wrapped = 0
+        self.facts = MechanismFacts(
+            unit="client",
+            replaces=False,
+            participation=Poisson(seen=against == "server"),
+            sends="shares",
+            weights="constant",
+            bits=bits,
+        )
 
     # -- calibration
 
-    def setup(self, setting: Setting) -> Guarantee:
-        self.setting = setting
+    def calibrate(self, setting: Setting) -> Guarantee:
+        self._count = self.facts.participation.rounds_charged(setting)
         self.width = padded(setting.layout.shared)
         self.cohort = setting.sample_rate * setting.clients
         z = self._calibrate(self.bits)
@@ -82,7 +90,7 @@ class DDP(ClientLevel):
             )
             raise UserError(
                 f"dp_variant.bits={self.bits}: too few for the sum of {self.cohort:g} clients over "
-                f"{self.width} coordinates at epsilon={self.one_budget():g}; {advice}"
+                f"{self.width} coordinates at epsilon={one_budget(setting):g}; {advice}"
             )
         self.z, self.scale = z, self._scale(z, self.bits)
         (event,) = self._charge(self.z, self.bits)
@@ -90,7 +98,7 @@ class DDP(ClientLevel):
         observers = self._observers()
         stated = observers[self.against]
         return Guarantee(
-            unit=self.unit,
+            unit=self.facts.unit,
             relation=stated.relation,
             sampler=stated.sampler,
             noise=np.full(setting.clients, self.z),
@@ -138,24 +146,17 @@ class DDP(ClientLevel):
             "outsider": Observer(
                 sees="the global models only",
                 relation=RELATION,
-                sampler=self.sampler,
-                charges=[self._charge(self.z, self.bits, rate=self.rate)],
+                sampler=sampler_of(setting),
+                charges=[self._charge(self.z, self.bits, rate=rate_of(setting))],
                 pays="participants" if dealt else "everyone",
                 planned=setting.most,
             ),
         }
 
-    @property
-    def rounds_charged(self) -> int:
-        return self.setting.planned if self.against == "server" else self.setting.most
-
-    def charged(self, clients: np.ndarray) -> np.ndarray:
-        return clients if self.against == "server" else super().charged(clients)
-
     def _charge(self, z: float, bits: int, rate: float | None = None) -> tuple[SampledSkellam]:
         """One participation against the observer the budget is kept for, or at a given rate."""
         if rate is None:
-            rate = 1.0 if self.against == "server" else self.rate
+            rate = 1.0 if self.against == "server" else rate_of(self.setting)
         scale = self._scale(z, bits)
         l2 = rounded_norm(scale * self.clip_norm, self.width, self.beta)
         variance = (scale * z * self.clip_norm) ** 2
@@ -167,26 +168,16 @@ class DDP(ClientLevel):
             return None
         setting = self.setting
         # More noise leaves fewer bits for the signal; with too few of them no amount is enough.
-        if setting.accountant.epsilon(self._charge(1e5, bits), self.rounds_charged, setting.delta) > (
-            self.one_budget()
-        ):
+        budget = one_budget(setting)
+        if setting.accountant.epsilon(self._charge(1e5, bits), self._count, setting.delta) > budget:
             return None
         return noise_multiplier(
             lambda z: self._charge(z, bits),
-            epsilon=self.one_budget(),
+            epsilon=budget,
             delta=setting.delta,
-            count=self.rounds_charged,
+            count=self._count,
             accountant=setting.accountant,
         )
-
-    def check(self, aggregator: Aggregator, upload: Plain) -> None:
-        if not isinstance(upload, SecureSum) or not isinstance(aggregator, Sum):
-            raise UserError(
-                "dp_variant=ddp is private only in the sum: it needs upload=secure_sum and aggregator=sum, "
-                "which it chooses unless the command line says otherwise"
-            )
-        upload.bits = self.bits
-        self._upload = upload
 
     # -- on the client
 
@@ -200,11 +191,11 @@ class DDP(ClientLevel):
         self._signs = random_signs(self.width, source.of("signs"), messages)
         participants = len(messages)
         integers = self._integers(messages, round_, source.of("rounding"))  # [C, j]
-        if self._upload.only_the_sum_exists:
+        if self.wiring.sum_only:
             # Skellam variables add, so where nothing but the sum exists one draw stands for all shares.
             noisy, variance = integers[:1], self.variance
         else:
-            noisy, variance = integers, self.variance / self._upload.least(participants)
+            noisy, variance = integers, self.variance / least(participants, self.wiring.tolerance)
         total = torch.zeros(self.width, dtype=torch.int64, device=messages.device)
         for client, row in zip(round_.clients, noisy, strict=False):
             row += self._skellam(variance, source.of("skellam", int(client)), row)

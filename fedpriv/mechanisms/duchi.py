@@ -18,6 +18,7 @@ Guarantee: the paper's epsilon is that of one weight in one round. All d weights
 same data, so pure d * rounds * epsilon-DP is what holds for a client's data without anonymity.
 """
 
+from dataclasses import replace
 from itertools import groupby
 from typing import Literal
 
@@ -42,6 +43,8 @@ _BLOCK = 1 << 22  # weights answered at once
 
 
 class Duchi(SendsModels):
+    facts = replace(SendsModels.facts, sends="answers")
+
     def __init__(
         self,
         *,
@@ -53,8 +56,7 @@ class Duchi(SendsModels):
         positive("dp_variant", radius=radius, cap=cap)
         self.range, self.center, self.given, self.cap = range, center, radius, cap
 
-    def setup(self, setting: Setting) -> Guarantee:
-        self.setting = setting
+    def calibrate(self, setting: Setting) -> Guarantee:
         usual = RADII.get(setting.dataset, RADIUS) if self.range == "fixed" else RADIUS
         self.radius = usual if self.given is None else self.given
         largest = float(setting.budgets.max())
@@ -69,7 +71,7 @@ class Duchi(SendsModels):
         kinds, rows = group_charges([(e,) for e in setting.budgets.tolist()])
         worst = Reports(largest, width)
         return Guarantee(
-            unit=self.unit,
+            unit=self.facts.unit,
             relation=RELATION,
             sampler="none: who takes part is known, nothing is amplified",
             noise=1 / np.tanh(setting.budgets / 2),

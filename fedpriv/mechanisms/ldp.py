@@ -25,11 +25,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpriv.declarations import MechanismFacts
 from fedpriv.engine import batches
 from fedpriv.engine.dropout import sample_names
 from fedpriv.engine.work import Private
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import DIAGNOSTICS, FLOATS, TUNING, Mechanism, group_charges
+from fedpriv.mechanisms.participation import FixedNumber
+from fedpriv.mechanisms.training import LocalTraining
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import Charge, Direct, SampledGaussian
 from fedpriv.privacy.ledger import Guarantee
@@ -37,9 +40,25 @@ from fedpriv.randomness.source import Source
 from fedpriv.setting import Setting
 
 
+class DPSGD(LocalTraining):
+    def __init__(self, setting: Setting, clip_norm: float, sigma: np.ndarray, rates: np.ndarray):
+        super().__init__(setting)
+        self.clip_norm, self.sigma, self.rates = clip_norm, sigma, torch.as_tensor(rates)  # [K] each
+
+    def plan(self, clients: np.ndarray, owned: Tensor, source: Source) -> batches.Plan:
+        samples, steps = self.amounts(clients)
+        names = sample_names(torch.as_tensor(clients), owned)
+        return batches.poisson(samples, self.rates[clients], steps, names, source)
+
+    def private(self, clients: np.ndarray, noise: Source) -> Private:
+        std = torch.as_tensor(self.sigma[clients] * self.clip_norm, dtype=torch.float32)
+        return Private(self.clip_norm, std.to(self.setting.device), float(self.setting.batch_size), noise)
+
+
 class LDP(Mechanism):
-    unit = "sample"
-    per_sample = True
+    facts = MechanismFacts(
+        unit="sample", replaces=False, participation=FixedNumber(), weights="any", passes_on=True
+    )
 
     def __init__(
         self,
@@ -60,8 +79,7 @@ class LDP(Mechanism):
             paper_sigma,
         )
 
-    def setup(self, setting: Setting) -> Guarantee:
-        self.setting = setting
+    def calibrate(self, setting: Setting) -> Guarantee:
         rates = 1.0 / setting.epochs_steps  # [K]
         targets = setting.budgets
         if self.noise == "uniform":
@@ -78,9 +96,9 @@ class LDP(Mechanism):
         if self.paper_sigma:
             claimed = [(Direct(self._formula(row[0], row[1], 1) / sigmas[row], 0.5),) for row in rows]
         self.sigma = np.array([sigmas[row] for row in rows])[kinds]  # [K]
-        self._rates = torch.as_tensor(rates)
+        self.training = DPSGD(setting, self.clip_norm, self.sigma, rates)
         return Guarantee(
-            unit=self.unit,
+            unit=self.facts.unit,
             relation="add or remove one sample of one client",
             sampler="Poisson over samples, per local step; clients without amplification",
             noise=self.sigma,
@@ -118,12 +136,3 @@ class LDP(Mechanism):
     def _formula(self, rate: float, steps: int, count: int) -> float:
         """Sigma times epsilon, by the closed form."""
         return 10 * rate * math.sqrt(steps * count * -math.log10(self.setting.delta))
-
-    def plan(self, clients: np.ndarray, owned: Tensor, source: Source) -> batches.Plan:
-        samples, steps = (torch.as_tensor(a[clients]) for a in (self.setting.samples, self.setting.steps))
-        names = sample_names(torch.as_tensor(clients), owned)
-        return batches.poisson(samples, self._rates[clients], steps, names, source)
-
-    def local(self, clients: np.ndarray, noise: Source) -> Private:
-        std = torch.as_tensor(self.sigma[clients] * self.clip_norm, dtype=torch.float32)
-        return Private(self.clip_norm, std.to(self.setting.device), float(self.setting.batch_size), noise)

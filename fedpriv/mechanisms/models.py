@@ -5,15 +5,17 @@ aggregate of these is the next model, so the update is the aggregate minus the b
 differential privacy: the noise is the client's own, so what holds, holds against the server too.
 """
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator
+from fedpriv.declarations import MechanismFacts
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import DIAGNOSTICS, TUNING, Mechanism
+from fedpriv.mechanisms.participation import FixedNumber
 from fedpriv.randomness.source import Source
 from fedpriv.setting import Round
-from fedpriv.uploads.plain import Plain
 
 RELATION = "replace all data of one client by any other, as seen by the server (local differential privacy)"
 NOT_COVERED = (
@@ -26,24 +28,14 @@ NOT_COVERED = (
 
 
 class SendsModels(Mechanism):
-    unit = "client"
-    replaces = True
+    # The stated epsilon is never spent, so a client pays for every round that draws it.
+    facts = MechanismFacts(
+        unit="client", replaces=True, participation=FixedNumber(ends=False), sends="models", weights="any"
+    )
 
-    def check(self, aggregator: Aggregator, upload: Plain) -> None:
-        if aggregator.updates_only:
-            raise UserError(
-                f"aggregator: {type(aggregator).__name__} makes something of updates, but this dp_variant "
-                "sends whole models, which only a mean makes a model of; use aggregator=mean"
-            )
-        aggregator.models = True
-
-    @property
-    def rounds_charged(self) -> int:
-        return self.setting.most  # every round that draws it: the stated epsilon is never spent
-
+    @abstractmethod
     def perturb(self, weights: Tensor, round_: Round, source: Source) -> Tensor:
         """What is sent, [C, D], from local models of finite weights, [C, D]."""
-        raise NotImplementedError
 
     def client(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         if messages.shape[1] != self.setting.layout.shared:
@@ -55,6 +47,4 @@ class SendsModels(Mechanism):
         return self.perturb(torch.nan_to_num(round_.start + messages), round_, source)
 
     def server(self, aggregate: Tensor, round_: Round, largest_weight: float, source: Source) -> Tensor:
-        if not len(round_.clients):
-            return torch.zeros_like(round_.start)
         return aggregate - round_.start

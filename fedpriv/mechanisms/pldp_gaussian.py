@@ -27,6 +27,7 @@ from fedpriv.engine import batches
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import FLOATS, group_charges
 from fedpriv.mechanisms.models import NOT_COVERED, RELATION, SendsModels
+from fedpriv.mechanisms.training import LocalTraining
 from fedpriv.privacy.events import Direct, SampledGaussian
 from fedpriv.privacy.floats import outright
 from fedpriv.privacy.ledger import Guarantee
@@ -34,6 +35,27 @@ from fedpriv.randomness.source import Source
 from fedpriv.setting import Round, Setting
 
 SAMPLER = "none: who takes part is known; sampling a client's own data is not counted"
+
+
+class RandomPart(LocalTraining):
+    """Passes over a fresh random part of a client's data."""
+
+    def __init__(self, setting: Setting, data_rate: float):
+        super().__init__(setting)
+        self.data_rate = data_rate
+
+    def plan(self, clients: np.ndarray, owned: Tensor, source: Source) -> batches.Plan:
+        samples, steps = self.amounts(clients)
+        widest = int(samples.max())
+        joins = source.of("part").below(self.data_rate, clients, widest)  # [C, widest]
+        joins &= torch.arange(widest)[None, :] < samples[:, None]
+        joins[:, 0] |= ~joins.any(1)  # one sample at least, or there would be nothing to train on
+        who = torch.as_tensor(clients)
+        plan = batches.shuffled(joins.sum(1), self.setting.batch_size, steps, who, source)
+        chosen = joins.to(torch.int8).argsort(
+            dim=1, descending=True, stable=True
+        )  # those that joined come first
+        return replace(plan, index=chosen.gather(1, plan.index.flatten(1)).view(plan.index.shape))
 
 
 class PLDPGaussian(SendsModels):
@@ -52,8 +74,8 @@ class PLDPGaussian(SendsModels):
         positive("dp_variant", clip_norm=clip_norm, sensitivity=sensitivity)
         self.clip_norm, self.data_rate, self.root, self.sensitivity = clip_norm, data_rate, root, sensitivity
 
-    def setup(self, setting: Setting) -> Guarantee:
-        self.setting = setting
+    def calibrate(self, setting: Setting) -> Guarantee:
+        self.training = RandomPart(setting, self.data_rate)
         self.sigma = self.sensitivity * equation_4(
             setting.budgets, setting.delta, self.data_rate, setting.rounds, self.root
         )
@@ -65,19 +87,6 @@ class PLDPGaussian(SendsModels):
             values=True,
             details={"data_rate": self.data_rate, "root": self.root, "sensitivity": self.sensitivity},
         )
-
-    def plan(self, clients: np.ndarray, owned: Tensor, source: Source) -> batches.Plan:
-        samples, steps = (torch.as_tensor(a[clients]) for a in (self.setting.samples, self.setting.steps))
-        widest = int(samples.max())
-        joins = source.of("part").below(self.data_rate, clients, widest)  # [C, widest]
-        joins &= torch.arange(widest)[None, :] < samples[:, None]
-        joins[:, 0] |= ~joins.any(1)  # one sample at least, or there would be nothing to train on
-        who = torch.as_tensor(clients)
-        plan = batches.shuffled(joins.sum(1), self.setting.batch_size, steps, who, source)
-        chosen = joins.to(torch.int8).argsort(
-            dim=1, descending=True, stable=True
-        )  # those that joined come first
-        return replace(plan, index=chosen.gather(1, plan.index.flatten(1)).view(plan.index.shape))
 
     def perturb(self, weights: Tensor, round_: Round, source: Source) -> Tensor:
         return noisy(weights, self.clip_norm, self.sigma, round_, source)
@@ -123,7 +132,7 @@ def gaussian_guarantee(
     move = 2 * bound / float(sigma.min())
     told = outright("a weight", move, setting.layout.shared * setting.most, setting.delta) if values else ()
     return Guarantee(
-        unit=SendsModels.unit,
+        unit=SendsModels.facts.unit,
         relation=RELATION,
         sampler=SAMPLER,
         noise=sigma / reach,

@@ -13,13 +13,13 @@ the signs are taken of, of sensitivity 2 c sqrt(d), over all rounds, for a clien
 """
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedpriv.errors import positive
+from fedpriv.mechanisms.base import unprotected
 from fedpriv.mechanisms.models import SendsModels
 from fedpriv.mechanisms.pldp_gaussian import gaussian_guarantee, noisy
 from fedpriv.privacy.ledger import Guarantee
@@ -40,11 +40,9 @@ class PLDPSign(SendsModels):
         self.clip_norm, self.server_sign, self.noise = clip_norm, server_sign, noise
         self.sensitivity = 2 * clip_norm if sensitivity is None else sensitivity
 
-    def setup(self, setting: Setting) -> Guarantee:
+    def calibrate(self, setting: Setting) -> Guarantee:
         if not self.noise:
-            plain = super().setup(setting)
-            return replace(plain, unit="none", flaws=("no differential privacy: signs are sent as they are",))
-        self.setting = setting
+            return unprotected(setting, "no differential privacy: signs are sent as they are")
         self.sigma = equation_7(setting.budgets, setting.delta, self.sensitivity)
         return gaussian_guarantee(
             setting,

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedpriv import identity, screen, sweeping
-from fedpriv.engine.fast import cores
+from fedpriv.engine.base import cores
 from fedpriv.errors import UserError
 from fedpriv.reproduce import recipe as recipes
 from fedpriv.reproduce import rows

@@ -1,43 +1,7 @@
-"""No stage before training. The base of every stage."""
+"""No stage before training."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
-from torch import nn
-
-from fedpriv.datasets.data import Data
-from fedpriv.engine.batches import Plan
-from fedpriv.engine.work import Samples
-from fedpriv.setting import Round
+from fedpriv.stages.base import Stage
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where a run's parts come from, for a stage that makes something of its own of them."""
-
-    data: Data
-    model: Callable[[], nn.Module]  # a fresh model, initialised from torch's global generator
-    seed: int  # of the partition: runs that share it can share what is made before round 0
-
-
-class NoStage:
-    def announce(self, trainer: Any, origin: Origin) -> list[str]:
-        """Refuse what cannot work and enter into the ledger what will be released; remarks for the user.
-        Cheap: `fedpriv privacy` calls no more than this."""
-        return []
-
-    def prepare(self, trainer: Any, origin: Origin) -> None:
-        """Change the trainer's data or parts before round 0; release nothing the ledger does not know."""
-
-    def mix(self, plan: Plan, round_: Round, data: Samples) -> tuple[Plan, Samples]:
-        """The batches of a round and what they index; asked twice it gives the same answer."""
-        return plan, data
-
-    def downlink(self, round_: Round) -> int:
-        """Bytes sent to the participants besides the model."""
-        return 0
-
-    def summary(self) -> dict[str, Any]:
-        """What belongs into summary.json."""
-        return {}
+class NoStage(Stage):
+    pass

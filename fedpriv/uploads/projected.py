@@ -4,26 +4,24 @@ Public clients, and everybody in the warm-up round, send the whole update. Four 
 private client needs for projecting is counted in the downlink.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator
 from fedpriv.aggregators.pfa_plus import PFAPlus
-from fedpriv.errors import UserError
+from fedpriv.declarations import UPDATES, UploadFacts
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round, Setting
+from fedpriv.setting import Round
 from fedpriv.uploads.plain import Plain
 
 
 class Projected(Plain):
-    def setup(self, setting: Setting, aggregator: Aggregator) -> None:
-        if not isinstance(aggregator, PFAPlus):
-            raise UserError(
-                "upload=projected: only aggregator=pfa_plus keeps a subspace; choose upload=plain"
-            )
-        self.aggregator = aggregator
-        aggregator.arrive_projected = True
+    facts = UploadFacts(takes=UPDATES, mixes="nothing", shows_cohort=False, needs_subspace=True)
+
+    @property
+    def aggregator(self) -> PFAPlus:
+        """Whose subspace clients project onto; its facts say that it keeps one."""
+        return cast(PFAPlus, self.wiring.aggregator)
 
     def encode(self, messages: Tensor, round_: Round, source: Source) -> tuple[Any, int]:
         space = self.aggregator.subspace

@@ -25,12 +25,12 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator
+from fedpriv.declarations import SHARES, UploadFacts
 from fedpriv.errors import UserError
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round, Setting
-from fedpriv.uploads.plain import Plain
+from fedpriv.setting import Round
+from fedpriv.uploads.base import Upload
 
 SEED_BYTES = 32
 
@@ -44,7 +44,7 @@ class Sent:
     refused: bool
 
 
-class SecureSum(Plain):
+class SecureSum(Upload):
     def __init__(
         self,
         *,
@@ -60,50 +60,35 @@ class SecureSum(Plain):
             raise UserError(f"upload.neighbours={neighbours}: every participant needs at least 2")
         self.protocol, self.neighbours = protocol, neighbours
         self.dropout, self.tolerance = dropout, tolerance
-        self.bits: int | None = None  # told by the mechanism that makes integers
+        self.facts = UploadFacts(
+            takes=SHARES,
+            mixes="rows",
+            # The noise, or there being a sum at all, then depends on how many take part and how many stay.
+            shows_cohort=dropout > 0 or tolerance > 0,
+            sum_only=protocol == "ideal" and not dropout,
+            tolerance=tolerance,
+        )
         self._dropped = self._refused = 0
 
-    def setup(self, setting: Setting, aggregator: Aggregator) -> None:
-        self.setting = setting
-
-    def least(self, participants: int) -> int:
-        """How many must remain for the sum to be released."""
-        return max(1, math.ceil((1 - self.tolerance) * participants))
-
     @property
-    def may_vanish(self) -> bool:
-        """Whether the noise, or there being a sum at all, depends on how many take part and how many stay."""
-        return self.dropout > 0 or self.tolerance > 0
+    def bits(self) -> int:
+        assert self.wiring.bits is not None  # shares have them
+        return self.wiring.bits
 
     def amplify(self, guarantee: Guarantee) -> Guarantee:
         server, outsider = (guarantee.observers.get(name) for name in ("server", "outsider"))
-        if not self.may_vanish or server is None or outsider is None:
+        if not self.facts.shows_cohort or server is None or outsider is None:
             return guarantee
-        if guarantee.against == "outsider":
-            raise UserError(
-                "dp_variant.against=outsider: who vanishes shows in the noise and in refused rounds, so "
-                "sampling amplifies nothing; use dp_variant.against=server, or upload.dropout=0 and "
-                "upload.tolerance=0"
-            )
         lesser = replace(server, sees=f"{outsider.sees}: less than the server")
         return replace(guarantee, observers={"server": server, "outsider": lesser})
 
-    @property
-    def only_the_sum_exists(self) -> bool:
-        """Whether single uploads are never looked at, so that noise may be drawn for their sum at once."""
-        return self.protocol == "ideal" and not self.dropout
-
     def encode(self, messages: Tensor, round_: Round, source: Source) -> tuple[Sent, int]:
-        if self.bits is None:
-            raise UserError(
-                "upload=secure_sum sums integers, which only dp_variant=ddp makes; use upload=plain"
-            )
         count = len(messages)
         gone = source.of("vanish").below(self.dropout, round_.clients, 1)[:, 0].to(messages.device)
         here = (~gone).nonzero().flatten()
         pairs = self._pairs(count, source)
         self._dropped = int(gone.sum())
-        few = len(here) < self.least(count) or not _connected(pairs, gone.cpu().numpy())
+        few = len(here) < least(count, self.tolerance) or not _connected(pairs, gone.cpu().numpy())
         refused = bool(count) and few
         self._refused = int(refused)
         size = len(here) * math.ceil(messages.shape[1] * self.bits / 8)
@@ -122,7 +107,6 @@ class SecureSum(Plain):
         """The sum, [1, j], as residues in [-2^(bits-1), 2^(bits-1)); nothing where there is none."""
         if sent.refused or not len(sent.uploads):
             return sent.uploads[:0]
-        assert self.bits is not None
         total = sent.uploads.new_zeros(sent.uploads.shape[1], dtype=torch.int64)
         for upload in sent.uploads:  # faster than a sum that widens the integers
             total += upload
@@ -145,11 +129,15 @@ class SecureSum(Plain):
         return [(a, b, source.of("mask", a, b)) for a, b in sorted(edges)]
 
     def _mask(self, seed: Source, like: Tensor) -> Tensor:
-        assert self.bits is not None
         return (seed.words([0], like.shape[1])[0] >> (32 - self.bits)).to(like)
 
     def diagnostics(self) -> dict[str, float]:
         return {"dropped": self._dropped, "refused": self._refused}
+
+
+def least(participants: int, tolerance: float) -> int:
+    """How many must remain for the sum to be released."""
+    return max(1, math.ceil((1 - tolerance) * participants))
 
 
 def centred(total: Tensor, bits: int) -> Tensor:

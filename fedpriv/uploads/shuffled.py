@@ -5,7 +5,8 @@
 
 Independent uniform delays put all clients' messages into a uniformly random order. The server is handed
 that stream and nothing else; it collects the values of each id in the order of their arrival, so that a row
-of what it passes on belongs to no client, and only a mean over all of them makes sense.
+of what it passes on belongs to no client, and only what is the same for all of them makes sense: a mean, or a
+median.
 
 This simulates the anonymous channel: no addresses and no other traces of a sender exist here.
 """
@@ -16,14 +17,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator
-from fedpriv.aggregators.mean import Mean
-from fedpriv.errors import UserError, positive
+from fedpriv.declarations import MEANS, Order, UploadFacts
+from fedpriv.errors import positive
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.privacy.shuffling import BOUND, Reports, largest_local_epsilon
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round, Setting
-from fedpriv.uploads.plain import Plain
+from fedpriv.setting import Round
+from fedpriv.uploads.base import Upload
 
 RELATION = (
     "replace all data of one client by any other, as seen by a server that gets the shuffled messages only"
@@ -40,19 +40,13 @@ class Stream:
     times: Tensor  # [M], ascending
 
 
-class Shuffled(Plain):
+class Shuffled(Upload):
     def __init__(self, *, unit: Literal["parameter", "model"] = "parameter", delay: float = 1.0):
         positive("upload", "must be positive, for it is what mixes the messages", delay=delay)
         self.unit, self.delay = unit, delay
+        mixes: Order = "values" if unit == "parameter" else "rows"
+        self.facts = UploadFacts(takes=MEANS, mixes=mixes, shows_cohort=False)
         self._last = 0.0
-
-    def setup(self, setting: Setting, aggregator: Aggregator) -> None:
-        self.setting = setting
-        if not isinstance(aggregator, Mean):
-            raise UserError(
-                "upload=shuffled hides who sent what, so only aggregator=mean can be used; with another, "
-                "use upload=plain"
-            )
 
     # -- what travels
 

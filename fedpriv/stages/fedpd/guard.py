@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from fedpriv.declarations import MechanismFacts
 from fedpriv.engine.batches import steps_per_epoch
 from fedpriv.errors import UserError
-from fedpriv.mechanisms.base import Mechanism, group_charges
+from fedpriv.mechanisms.base import group_charges
 from fedpriv.mechanisms.client_level import clip
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import Charge, SampledGaussian
@@ -182,7 +183,7 @@ def guard(
     *,
     public: Source,
     private: Source,
-    mechanism: Mechanism,
+    protects: MechanismFacts,
     setting: Setting,
     epsilon: float | None,
     clip: float,
@@ -193,7 +194,7 @@ def guard(
     What is sent without protection draws from the `public` source, which other runs share.
     """
     targets = setting.budgets if epsilon is None else np.full(setting.clients, epsilon)
-    if mechanism.per_sample:
+    if protects.per_sample:
         if recipe.entropy == "variance":
             raise UserError(
                 "stage.entropy=variance: a variance over a batch mixes samples, so gradients cannot be "
@@ -209,7 +210,7 @@ def guard(
             for steps, count, target in rows
         ]
         return replace(without, noise=tuple(found[kind] for kind in kinds))
-    if mechanism.bounded_aggregate:
+    if protects.weights == "bounded":
         noise = _calibrated(recipe.sample_rate, 1, recipe.rounds, float(targets.min()), setting, numbers)
         return OfClients(recipe, sizes, private, clip, noise, numbers)
     return Open(recipe, sizes, public)

@@ -23,7 +23,6 @@ import torch
 from torch import nn
 
 from fedpriv.engine import batches
-from fedpriv.engine.fast import cores
 from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError, positive
 from fedpriv.limits import Within
@@ -31,6 +30,7 @@ from fedpriv.models.parts import normalises_batches
 from fedpriv.privacy.ledger import Release
 from fedpriv.randomness.source import Source, generator, key_of, seed_for
 from fedpriv.setting import Round
+from fedpriv.stages.base import Origin, Stage
 from fedpriv.stages.fedpd import keep
 from fedpriv.stages.fedpd.distil import distil, samples_used
 from fedpriv.stages.fedpd.guard import Open, guard
@@ -39,7 +39,6 @@ from fedpriv.stages.fedpd.noise import Kind, Noise, charge, epsilon, flaw
 from fedpriv.stages.fedpd.release import WHAT, Content, distances, released
 from fedpriv.stages.fedpd.share import Shared, in_order
 from fedpriv.stages.fedpd.vae import Distiller
-from fedpriv.stages.none import NoStage, Origin
 from fedpriv.trainer import Trainer
 
 NETWORKS = "the distiller's and the auxiliary classifier's updates"
@@ -53,7 +52,7 @@ PUBLIC = "labels and numbers of samples being public: what is removed leaves an 
 PUBLIC_REPLACED = "labels and numbers of samples being public: what is replaced keeps its label"
 
 
-class FedPD(NoStage):
+class FedPD(Stage):
     def __init__(
         self,
         *,
@@ -130,13 +129,13 @@ class FedPD(NoStage):
 
     def announce(self, trainer: Trainer, origin: Origin) -> list[str]:
         low, high = public_range(origin)
-        setting, mechanism = trainer.setting, trainer.mechanism
+        setting, protects = trainer.setting, trainer.mechanism.facts
         if self.distils:
             self.guard = self._guard(trainer, origin)
         replaced, emptied = distances(self.share, low, high, origin.data.shape, self.clip)
-        rows = int(setting.samples.max()) if mechanism.unit == "client" else 1
+        rows = int(setting.samples.max()) if protects.unit == "client" else 1
         # The charge is for the training's neighbours; what is removed leaves an empty row: sizes are public.
-        moved, how = (replaced, "replaced") if mechanism.replaces else (emptied, "emptied")
+        moved, how = (replaced, "replaced") if protects.replaces else (emptied, "emptied")
         jointly = moved.times(rows)
         open_ = (FLAW,) if self.distils and not self.guard.private else ()
         bounds = [
@@ -146,9 +145,9 @@ class FedPD(NoStage):
             Release(
                 what=f"the shared set ({WHAT[self.share]})",
                 relation=f"replace one sample, {PUBLIC_REPLACED}",
-                public=PUBLIC_REPLACED if mechanism.replaces else PUBLIC,
+                public=PUBLIC_REPLACED if protects.replaces else PUBLIC,
                 epsilon=epsilon(self.noise, replaced, setting.delta),
-                charges=(charge(self.noise, jointly) if mechanism.unit != "none" else (),),
+                charges=(charge(self.noise, jointly) if protects.unit != "none" else (),),
                 flaws=(*open_, *flaw(self.noise, moved, rows * math.prod(origin.data.shape), setting.delta)),
                 not_covered=(LABELS,),
                 details={
@@ -185,7 +184,7 @@ class FedPD(NoStage):
             tuple(sizes),
             public=Source(key_of(origin.seed, "distil")),
             private=trainer.source.of("distil"),
-            mechanism=trainer.mechanism,
+            protects=trainer.mechanism.facts,
             setting=trainer.setting,
             epsilon=self.distil_epsilon,
             clip=self.distil_clip,
@@ -211,7 +210,7 @@ class FedPD(NoStage):
                 details=self.guard.facts(),
             )
         )
-        if self.recipe.mixup and trainer.mechanism.per_sample:
+        if self.recipe.mixup and trainer.mechanism.facts.per_sample:
             return ["stage=fedpd: no mixup while distilling: this dp_variant clips single samples"]
         return []
 
@@ -238,8 +237,9 @@ class FedPD(NoStage):
         key = keep.fingerprint(self.guard, self.distiller, self.classifier, trainer.train)
         kept = keep.load(key) if self.cache else None
         if kept is None:
-            workers = getattr(trainer.engine, "workers", cores())
-            history = distil(self.guard, self.distiller, self.classifier, trainer.train, workers)
+            history = distil(
+                self.guard, self.distiller, self.classifier, trainer.train, trainer.engine.workers
+            )
             states = {"distiller": self.distiller.state_dict(), "classifier": self.classifier.state_dict()}
             if self.cache:
                 keep.save(key, {**states, "history": history})

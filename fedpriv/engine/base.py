@@ -1,0 +1,43 @@
+"""What trains clients: every engine gives the same numbers, to rounding."""
+
+import os
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from fedpriv.engine.layout import Layout
+from fedpriv.engine.work import Samples, Trained, Work
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Engine(ABC):
+    name: str
+
+    def __init__(
+        self,
+        network: nn.Module,
+        layout: Layout,
+        buffers: Layout,
+        device: torch.device | str = "cpu",
+        threads: int | None = None,
+    ):
+        self.layout, self.buffers, self.device = layout, buffers, torch.device(device)
+        self.workers = (threads or cores()) if self.device.type == "cpu" else 1
+
+    @abstractmethod
+    def train(self, work: Work, data: Samples) -> Trained:
+        """All local steps of a round; `work.rows` and `work.buffers` are trained in place."""
+
+    @abstractmethod
+    def predict(
+        self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples, alike: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Loss and correctness of each client's network on samples `index` [C, N]: two [C, N] tensors.
+
+        `alike` says that the clients share the samples and all weights that are not kept at home.
+        """

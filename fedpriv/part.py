@@ -1,0 +1,28 @@
+"""What the parts of a round have in common: mechanism, aggregator, algorithm and upload."""
+
+from typing import Any
+
+from fedpriv.declarations import ALONE, Wiring
+from fedpriv.setting import Setting
+
+
+class Part:
+    """A part says what it is in `facts` (declarations.py), learns the run in `setup` and keeps its state."""
+
+    wiring: Wiring = ALONE
+    remarks: tuple[str, ...] = ()  # warnings for the user, known after `setup`
+
+    def setup(self, setting: Setting, wiring: Wiring = ALONE) -> Any:
+        """Learn the facts of the run and what the other parts do. The only hook that stores them."""
+        self.setting, self.wiring = setting, wiring
+
+    def state(self) -> dict[str, Any]:
+        """What must survive a stop, besides options and what `setup` makes."""
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from `state`, which may lie on another device."""
+
+    def diagnostics(self) -> dict[str, float]:
+        """Remarkable numbers of the round just done, for the record; the same names every round."""
+        return {}
