@@ -51,7 +51,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 
 test: lint
-	$(BIN)/pytest -m "not long"
+	$(BIN)/pytest -m "not long" -n auto
 
 test-long: $(VENV)/.installed-dev
 	$(BIN)/pytest -m long

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
@@ -23,7 +22,8 @@ from fedpriv.aggregators.sum import Sum
 from fedpriv.algorithms.base import Algorithm
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.building import build, make
-from fedpriv.config import register, target_of
+from fedpriv.composing import compose
+from fedpriv.config import target_of
 from fedpriv.declarations import Wiring
 from fedpriv.engine.layout import Layout
 from fedpriv.errors import UserError
@@ -100,9 +100,7 @@ def seam_of(target: object) -> str:
 def bench(target: str, options: dict[str, Any], overrides: tuple[str, ...] = ()) -> Bench:
     """The plug-in `target` with options of its own, between parts it fits."""
     group = seam_of(target_of("check", {"_target_": target}))
-    register()
-    with initialize_config_module("fedpriv.conf", version_base="1.3"):
-        cfg = compose("config", overrides=[*SMALL, *overrides])
+    cfg = compose([*SMALL, *overrides])
     OmegaConf.set_struct(cfg, False)
     cfg[group] = {"_target_": target, **options}
     facts = getattr(make(cfg, group), "facts", None)

@@ -1,6 +1,8 @@
 """What one sample, client or run changes in what is released: its own clipped contribution only."""
 
+import copy
 import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -263,9 +265,14 @@ def keys_of(config, variant: str, secret: int) -> list[bytes]:
             keys.extend(g.source.key for g in given if isinstance(g, Work))
             return original(*given)
 
-        setattr(owner, name, watched)
+        object.__setattr__(owner, name, watched)
 
-    for name in ("sample", "plan", "local", "client", "server"):
+    participation = copy.copy(trainer.wiring.participation)
+    trainer.wiring = replace(trainer.wiring, participation=participation)
+    watch(participation, "clients")
+    for name in ("plan", "private"):
+        watch(trainer.mechanism.training, name)
+    for name in ("client", "server"):
         watch(trainer.mechanism, name)
     watch(trainer.upload, "encode")
     watch(trainer.engine, "train")
@@ -293,7 +300,7 @@ def test_runs_on_neighbouring_data_share_no_noise(config, tmp_path):
 
 def test_the_distilling_server_adds_noise_of_its_own_every_round():
     """Nobody takes part, so a round moves the networks by its noise: 3 * 2 / 2 of deviation."""
-    guard, moves = OfClients(recipe(sample_rate=0.5), (5, 5, 5, 5), source(), 2.0, 3.0), []
+    guard, moves = OfClients(recipe(sample_rate=0.5), (5, 5, 5, 5), source(), 2.0, 3.0, 0), []
     for number in range(2):
         both = networks()
         start = parameters_to_vector([p for n in both for p in n.parameters()]).detach()

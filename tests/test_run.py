@@ -104,7 +104,7 @@ def test_parts_compose(fedpriv, one_run, method):
     assert len(rows(one_run())) >= 2
 
 
-def test_changing_the_aggregator_changes_neither_batches_nor_partition(config):
+def test_changing_the_aggregator_changes_neither_batches_nor_partition(config, same_draws):
     one, other = (
         build(config(*SMALL, "partition=dirichlet", "partition.alpha=1", a)) for a in ("agg=mean", "agg=size")
     )
@@ -267,7 +267,7 @@ def test_two_processes_do_not_share_a_folder(fedpriv, tmp_path):
 
 
 def test_divergence_is_shown(fedpriv, one_run):
-    done = fedpriv("run", *SMALL, "dp=none", "lr=1e30", "model.activation=relu")
+    done = fedpriv("run", *SMALL, "dp=none", "lr=1e6", "weight_decay=1e6", "model.activation=relu")
     assert done.code == 0 and "the model diverged" in done.err
     assert rows(one_run())[-1]["loss_global"] == "inf"
 
@@ -323,10 +323,9 @@ def test_ctrl_c_ends_a_whole_sweep(tmp_path):
         (["run", "model=lstm"], ["model=lstm", "dataset=imdb"]),
         (["run", "dataset=features"], ["dataset.path"]),
         (["run", "x=[1"], ["x=[1"]),
-        (["run", "threads=100000"], ["threads=100000", "at most 1024"]),
+        (["run", "threads=100000"], ["threads=100000", "at most 1,024"]),
         (["run", "model.sizes=[0]"], ["model", "sizes=[0]"]),
         (["run", "hydra.run.dir=/proc/nowhere"], ["/proc/nowhere", "hydra.run.dir"]),
-        (["run", "rounds=1000000", "local_steps=10000"], ["lower rounds"]),
         (["privacy", "clients=0"], ["clients=0"]),
         (["list", "models"], ["models", "model"]),
         (["data", "fetch", "nist"], ["nist", "mnist"]),
