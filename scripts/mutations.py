@@ -60,7 +60,7 @@ FAULTS = (
     Fault(
         "ldp trains on shuffled passes instead of Poisson batches",
         {
-            "batches.poisson(samples, self._rates[clients], steps, names, source)": (
+            "batches.poisson(samples, self.rates[clients], steps, names, source)": (
                 "batches.shuffled(samples, self.setting.batch_size, steps, torch.as_tensor(clients), source)"
             )
         },
@@ -69,16 +69,16 @@ FAULTS = (
     Fault(
         "cdp draws a fixed number of clients, charged as Poisson",
         {
-            "source.below(self.setting.sample_rate, everyone, 1)[:, 0].numpy()": (
-                "(source.uniforms(everyone, 1)[:, 0].numpy().argsort().argsort()"
-                " < self.setting.sample_rate * len(everyone))"
+            "source.below(setting.sample_rate, np.arange(setting.clients), 1)[:, 0].numpy()": (
+                "(source.uniforms(np.arange(setting.clients), 1)[:, 0].numpy().argsort().argsort()"
+                " < setting.sample_rate * setting.clients)"
             )
         },
         (f"{MECHANISMS}cohorts_vary_as_poisson_sampling_makes_them",),
     ),
     Fault(
         "clients join more often than they are charged for",
-        {"below(self.setting.sample_rate, everyone": "below(1.1 * self.setting.sample_rate, everyone"},
+        {"below(setting.sample_rate, np.arange": "below(1.1 * setting.sample_rate, np.arange"},
         (f"{MECHANISMS}cohorts_vary_as_poisson_sampling_makes_them",),
     ),
     Fault(
@@ -88,13 +88,13 @@ FAULTS = (
     ),
     Fault(
         "ldp is charged at half its sampling rate",
-        {"SampledGaussian(row[0], sigmas[row], row[1])": "SampledGaussian(row[0] / 2, sigmas[row], row[1])"},
+        {"self._event(row[0], sigmas[row], row[1])": "self._event(row[0] / 2, sigmas[row], row[1])"},
         (f"{MECHANISMS}ldp_samples_batches_at_the_rate_it_is_charged_for",),
     ),
     Fault(
         "a sum of clients is divided by how many came",
         {
-            "return np.flatnonzero(drawn & eligible), self.setting.sample_rate * self.setting.clients": (
+            "return np.flatnonzero(drawn & eligible), setting.sample_rate * setting.clients": (
                 "return np.flatnonzero(drawn & eligible), float(drawn.sum())"
             )
         },
@@ -314,7 +314,9 @@ FAULTS = (
     ),
     Fault(
         "ddp's shares of noise are for all clients instead of those present",
-        {"self.variance / self._upload.least(participants)": "self.variance / self.setting.clients"},
+        {
+            "self.variance / least(participants, self.wiring.tolerance)": "self.variance / self.setting.clients"
+        },
         (f"{DDP}every_round_releases_the_same_noise_whoever_takes_part[2-masked]",),
     ),
     Fault(
@@ -376,7 +378,7 @@ FAULTS = (
     # -- the ledger
     Fault(
         "cdp charges participants only, under Poisson sampling",
-        {"if self.setting.schedule is not None else np.arange(self.setting.clients)": ""},
+        {"if self.seen or setting.schedule is not None else np.arange(setting.clients)": ""},
         (f"{MECHANISMS}cdp_samples_clients_by_poisson_and_charges_everyone",),
     ),
     Fault(
@@ -452,7 +454,7 @@ FAULTS = (
     ),
     Fault(
         "too few who remain are summed all the same",
-        {"few = len(here) < self.least(count) or not": "few = not"},
+        {"few = len(here) < least(count, self.tolerance) or not": "few = not"},
         (f"{DDP}a_round_with_too_few_left_is_refused",),
     ),
 )
