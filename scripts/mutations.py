@@ -315,8 +315,6 @@ FAULTS = (
     Fault(
         "ddp's shares of noise are for all clients instead of those present",
         {"/ least(participants, self.wiring.tolerance)": "/ self.setting.clients"},
-            "self.variance / least(participants, self.wiring.tolerance)": "self.variance / self.setting.clients"
-        },
         (f"{DDP}every_round_releases_the_same_noise_whoever_takes_part[2-masked]",),
     ),
     Fault(
