@@ -8,6 +8,6 @@ if __name__ == "__main__":
     if sys.path[0] in ("", os.getcwd()):
         del sys.path[0]
 
-    from fedpriv.cli import main
+    from fedpriv.commands.main import main
 
     main()

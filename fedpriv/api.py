@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from omegaconf import DictConfig
 
-from fedpriv import composing
+from fedpriv.config import composing
 from fedpriv.errors import UserError
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def results(folder: str | Path = RUNS) -> pd.DataFrame:
 def _run(
     overrides: list[str], config_dir: str | Path | None, folder: str | Path | None, quiet: bool
 ) -> Outcome:
-    from fedpriv.session import execute
+    from fedpriv.session.execution import execute
 
     with composing.in_one_line(), _silent(quiet):
         planned = composing.plan(overrides, config_dir)
@@ -185,7 +185,7 @@ def _text(value: Any) -> str:
 
 @contextmanager
 def _silent(quiet: bool) -> Iterator[None]:
-    from fedpriv import screen
+    from fedpriv.session import screen
 
     before = screen.console.quiet
     screen.silence(quiet or before)

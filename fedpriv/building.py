@@ -11,33 +11,34 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from fedpriv import identity
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.base import Algorithm
-from fedpriv.config import INJECTED, check, filled, target_of
+from fedpriv.config import identity
+from fedpriv.config.checks import check
+from fedpriv.config.limits import cut
+from fedpriv.config.options import INJECTED, filled, target_of
 from fedpriv.datasets.base import Data, default_data_dir
 from fedpriv.device import choose_device
 from fedpriv.engine import batches
+from fedpriv.engine.data import ClientData
 from fedpriv.engine.dropout import check_draws
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.loop import LoopEngine
-from fedpriv.engine.work import Samples
 from fedpriv.errors import UserError
-from fedpriv.limits import cut
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.models.parts import Network, mixes_samples, normalises_batches
 from fedpriv.partitions.base import Split
+from fedpriv.parts.wiring import wire
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.randomness.source import Source, key_of, numpy_generator, seed_for
-from fedpriv.schedule import deal
-from fedpriv.setting import Setting
+from fedpriv.rounds.schedule import deal
+from fedpriv.rounds.setting import Setting
+from fedpriv.rounds.store import ClientStore
+from fedpriv.rounds.trainer import LocalSGD, Trainer
 from fedpriv.stages.base import Origin
-from fedpriv.store import ClientStore
-from fedpriv.trainer import LocalSGD, Trainer
 from fedpriv.uploads.base import Upload
-from fedpriv.wiring import wire
 
 # What the parts of a group are called by: a _target_ that gives something else is refused.
 METHODS = {
@@ -138,8 +139,8 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
     home = personal | {f"model.{n}" for n in algorithm.home(network.model)}
     layout, statistics = Layout.of_parameters(network, home), Layout.of_statistics(network)
 
-    samples = torch.tensor([len(part) for part in split.train])
-    steps = batches.local_steps(samples, cfg.batch_size, cfg.local_epochs, cfg.local_steps)
+    sizes = torch.tensor([len(part) for part in split.train])
+    steps = batches.local_steps(sizes, cfg.batch_size, cfg.local_epochs, cfg.local_steps)
     schedule = None
     if cfg.participations:
         dealing = numpy_generator(seed, "schedule")
@@ -150,9 +151,9 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         rounds=cfg.rounds,
         sample_rate=cfg.sample_rate,
         batch_size=cfg.batch_size,
-        samples=samples.numpy(),
+        sizes=sizes.numpy(),
         steps=steps.numpy(),
-        epochs_steps=batches.steps_per_epoch(samples, cfg.batch_size).numpy(),
+        epochs_steps=batches.steps_per_epoch(sizes, cfg.batch_size).numpy(),
         layout=layout,
         budgets=make(cfg, "budget")(cfg.clients, numpy_generator(seed, "budgets")),
         delta=cfg.delta,
@@ -173,17 +174,17 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
 
     store = ClientStore()
     start = layout.flatten(network).to(device)
-    store.claim("home", start[layout.shared :].expand(cfg.clients, -1).clone())
+    store.claim("home", start[layout.sent :].expand(cfg.clients, -1).clone())
     store.claim("statistics", statistics.flatten(network).to(device, dtype).expand(cfg.clients, -1).clone())
     for owner in algorithm.facts.keeps:
-        store.claim(owner, torch.zeros(cfg.clients, layout.shared, device=device))
+        store.claim(owner, torch.zeros(cfg.clients, layout.sent, device=device))
     seeded = cfg.noise_seed == "config"
     key = key_of(seed, _noise_identity(cfg, data)) if seeded else secret()
     engine = FastEngine if cfg.engine == FastEngine.name else LoopEngine
     trainer = Trainer(
         setting=setting,
-        train=Samples.of(data, "train", split.train, device, dtype),
-        test=Samples.of(data, "test", split.test, device, dtype),
+        train=ClientData.of(data, "train", split.train, device, dtype),
+        test=ClientData.of(data, "test", split.test, device, dtype),
         engine=engine(network, layout, statistics, device, cfg.threads),
         mechanism=mechanism,
         algorithm=algorithm,
@@ -193,7 +194,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         ledger=Ledger(guarantee, setting.budgets, cfg.delta, setting.accountant),
         store=store,
         sgd=LocalSGD(cfg.lr, getattr(network.transform, "lr", None), cfg.momentum, cfg.weight_decay),
-        theta=start[: layout.shared].clone(),
+        theta=start[: layout.sent].clone(),
         seed=seed,
         source=Source(key),
         seeded=seeded,
@@ -249,7 +250,7 @@ def _warnings(trainer: Trainer) -> list[str]:
     setting, unit = trainer.setting, trainer.ledger.guarantee.unit
     parts = (trainer.mechanism, trainer.algorithm, trainer.aggregator, trainer.upload)
     found = [remark for part in parts for remark in part.remarks]
-    size = {"sample": int(setting.samples.min()), "client": setting.clients}.get(unit, 0)
+    size = {"sample": int(setting.sizes.min()), "client": setting.clients}.get(unit, 0)
     if size and setting.delta >= 1 / size:
         what = "samples of the smallest client" if unit == "sample" else "clients"
         found.append(

@@ -22,9 +22,10 @@ from torch import nn
 
 from fedpriv.datasets.base import Data
 from fedpriv.engine import batches
+from fedpriv.engine.data import ClientData
 from fedpriv.engine.fast import FastEngine, cores
 from fedpriv.engine.layout import Layout
-from fedpriv.engine.work import Private, Samples, Work
+from fedpriv.engine.work import Private, Work
 from fedpriv.models import cnn, linear, mlp
 from fedpriv.models.parts import Network
 
@@ -46,7 +47,7 @@ class Case:
         y = torch.randint(0, 10, (clients * samples,))
         data = Data("bench", x, y, x[:1], y[:1], 10, (0.5,), (0.5,))
         parts = np.split(np.arange(clients * samples), clients)
-        self.samples = Samples.of(data, "train", parts, "cpu", torch.float32)
+        self.samples = ClientData.of(data, "train", parts, "cpu", torch.float32)
         self.clients, self.batch, self.steps = clients, batch, steps
         self.rate = 1 / -(-samples // batch)  # as `ldp` sets it
 

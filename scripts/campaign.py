@@ -75,7 +75,7 @@ def _command(arguments: tuple[str, ...], before: Callable[[], object], kill: flo
             os.setpgid(0, 0)
             os.dup2(out.fileno(), 1)
             os.dup2(out.fileno(), 2)
-            from fedpriv import cli
+            from fedpriv.commands import main as cli
 
             before()
             sys.argv = ["fedpriv"]
@@ -181,7 +181,7 @@ def _fail_at(what: str, call: int, number: int) -> None:
 
 
 def _at(what: str, call: int, act: Callable[[], None]) -> None:
-    from fedpriv.trainer import Trainer
+    from fedpriv.rounds.trainer import Trainer
 
     owner, name = {
         "round": (Trainer, "round"),
@@ -385,11 +385,11 @@ def faults(bench: Bench, count: int, until: float) -> dict[str, int]:
 
 def _prepare() -> None:
     """Import what children need, and spare them the pictures: most of a small run's time."""
-    import fedpriv.task  # noqa: F401
-    from fedpriv import pictures, recorder, session
+    import fedpriv.commands.job  # noqa: F401
     from fedpriv.partitions import picture
+    from fedpriv.session import execution, pictures, recorder
 
-    assert session.pictures is pictures and session.picture is picture
+    assert execution.pictures is pictures and execution.picture is picture
     nothing: Any = lambda *_: None  # noqa: E731
     pictures.curves = pictures.budgets = picture.save = nothing
     revision = recorder.git_revision()

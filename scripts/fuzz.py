@@ -55,7 +55,7 @@ SHAPES = (
     "[0]", "[-1]", "[2147483648]", "[1e9]", "[0.5,0.5]", "[1,2,3,4]", "[true]", "[{}]", "[100000000]",
     "[1,1]", "[65536]", "[" + ",".join("1" * 200) + "]", "{_target_:builtins.print}",
     "{_target_:os.getcwd}", "{_target_:no.such.Thing}", "{_target_:[]}", "{_target_:1}",
-    "{_target_:fedpriv}", "{_target_:fedpriv.config}", "{_target_:fedpriv.trainer.Trainer}",
+    "{_target_:fedpriv}", "{_target_:fedpriv.config}", "{_target_:fedpriv.rounds.trainer.Trainer}",
 )  # fmt: skip
 INTERPOLATIONS = (
     "${settings_help:}", "${run_name:}", "${clients}", "${lr}", "${nowhere}", "${model}",
@@ -76,8 +76,8 @@ SMALL = {
 
 def configuration(number: int) -> list[str]:
     """The overrides of one hostile configuration; the same for the same number."""
-    from fedpriv.catalogue import contents
-    from fedpriv.config import GROUPS, described
+    from fedpriv.config.catalogue import contents
+    from fedpriv.config.schema import GROUPS, described
 
     chance = random.Random(number)
     chosen = dict(USUAL)
@@ -146,7 +146,7 @@ def _alarm(seconds: int) -> Iterator[None]:
 
 def attempt(overrides: list[str], train: bool, folder: Path) -> tuple[str, str]:
     """accepted, refused, tracebacks, nonsense or slow; and why."""
-    from fedpriv.explain import explain
+    from fedpriv.config.mistakes import explain
 
     said = io.StringIO()
     try:
@@ -180,14 +180,14 @@ def _says_nothing(line: str) -> bool:
 
 def _composed(overrides: list[str]) -> Any:
     """As Hydra composes for `fedpriv run`, with the name of the run's folder."""
-    from fedpriv.composing import plan
+    from fedpriv.config.composing import plan
 
     return plan(overrides).config
 
 
 def _trained(cfg: Any, folder: Path) -> tuple[str, str]:
-    from fedpriv.config import check
-    from fedpriv.session import execute
+    from fedpriv.config.checks import check
+    from fedpriv.session.execution import execute
 
     check(cfg)
     cfg.rounds = min(cfg.rounds, 2)
@@ -246,7 +246,7 @@ def worker(first: int, last: int) -> None:
     """One line of JSON before and after every configuration."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     warnings.simplefilter("ignore")
-    import fedpriv.session  # noqa: F401  what every configuration needs is not any one's time
+    import fedpriv.session.execution  # noqa: F401  what every configuration needs is not any one's time
 
     out = os.fdopen(os.dup(1), "w")
     quiet = os.open(os.devnull, os.O_WRONLY)

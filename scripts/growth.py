@@ -39,7 +39,8 @@ def measured(place: Path, *overrides: str) -> dict[str, Any]:
 
 
 def _run(result: Path, arguments: tuple[str, ...]) -> None:
-    from fedpriv import cli, trainer
+    from fedpriv.commands import main as cli
+    from fedpriv.rounds import trainer
 
     starts, distances = list[float](), list[float]()
     round_, emd = trainer.Trainer.round, trainer.earth_movers_distances
@@ -84,8 +85,6 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--only", choices=("clients", "rounds"))
     given = parser.parse_args()
-    import fedpriv.session
-    import fedpriv.task  # noqa: F401  (children have it then)
 
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(20_000, 16)).astype("float32"), np.arange(20_000) % 10

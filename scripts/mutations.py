@@ -356,7 +356,7 @@ FAULTS = (
         "updates are clipped tensor by tensor",
         {
             "clipped, norms = clip(messages, self.threshold)": (
-                "parts = messages.split([e.stop - e.start for e in self.setting.layout.shared_entries], 1)\n"
+                "parts = messages.split([e.stop - e.start for e in self.setting.layout.sent_entries], 1)\n"
                 "        clipped = torch.cat([clip(p, self.threshold)[0] for p in parts], 1)\n"
                 "        norms = messages.norm(dim=1, keepdim=True)"
             )

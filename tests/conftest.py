@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
-from fedpriv import cli, compose, sweeping, task
+from fedpriv import compose
+from fedpriv.commands import job, sweeping
+from fedpriv.commands import main as cli
 from fedpriv.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -37,7 +39,7 @@ def fedpriv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
 
     def call(*arguments: str) -> SimpleNamespace:
         GlobalHydra.instance().clear()
-        sweeping.failures, task.failure = 0, None
+        sweeping.failures, job.failure = 0, None
         monkeypatch.setattr(sys, "argv", ["fedpriv"])
         with pytest.raises(SystemExit) as stop:
             cli.main(arguments)

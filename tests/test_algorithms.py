@@ -13,8 +13,8 @@ from fedpriv.algorithms.fednova import FedNova
 from fedpriv.building import build
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import NoPrivacy
+from fedpriv.parts.wiring import wire
 from fedpriv.uploads.plain import Plain
-from fedpriv.wiring import wire
 from tests.conftest import SMALL
 
 pytestmark = pytest.mark.usefixtures("same_draws")
@@ -75,7 +75,7 @@ def test_fedprox_by_hand_pulls_back_to_the_broadcast_model(config):
 def test_norm_layers_stay_at_home(config, algorithm, norm, dp):
     options = (f"algorithm={algorithm}", f"model.norm={norm}", "model.sizes=[16]", f"dp={dp}")
     trainer = trained(config, *options)
-    assert trainer.setting.layout.shared == 64 * 16 + 16 * 10  # without the 2 * 16 of the norm
+    assert trainer.setting.layout.sent == 64 * 16 + 16 * 10  # without the 2 * 16 of the norm
     home = trainer.store["home"]
     assert home.shape == (4, 32) and not torch.equal(home[0], home[1])
     assert trainer.store["statistics"].shape == (4, 32 if norm == "batch" else 0)
@@ -171,7 +171,7 @@ def test_ppsgd_judges_every_client_with_its_own_sum(config):
     trainer.store["personal"][:] = right.roll(1, 0)  # everybody with the neighbour's personal model
     others = trainer.evaluate()
     assert others.accuracy_local < mine.accuracy_local
-    assert others.accuracy_whole == pytest.approx(mine.accuracy_whole)  # a mean over the same four networks
+    assert others.accuracy_global == pytest.approx(mine.accuracy_global)  # a mean over the same four networks
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_wrong_pairings_are_refused_with_the_reason(config, pair, reason):
 def test_personalised_methods_run_with_and_without_the_transform(config, options, transform):
     trainer = trained(config, *options, f"transform={transform}", rounds=2)
     assert bool(trainer.theta.isfinite().all())
-    assert trainer.store["home"].shape[1] == trainer.setting.layout.total - trainer.setting.layout.shared
+    assert trainer.store["home"].shape[1] == trainer.setting.layout.total - trainer.setting.layout.sent
 
 
 # -- SCAFFOLD and FedNova
@@ -258,7 +258,7 @@ def test_scaffolds_variate_stays_the_average_of_all_clients_variates(config, agg
     options = ("algorithm=scaffold", f"agg={agg}", f"dp={dp}", "sample_rate=0.5", "partition=dirichlet")
     trainer = trained(config, *options, "budget=uniform", "lr=0.02", "clients=6", rounds=3)
     setting = trainer.setting
-    p = {"size": setting.samples, "weiavg": setting.budgets}.get(agg, np.ones(6))
+    p = {"size": setting.sizes, "weiavg": setting.budgets}.get(agg, np.ones(6))
     p = torch.as_tensor(p / p.sum()).float()
     variates = trainer.store["control"]
     assert variates.any(1).sum() > 3  # not always the same three
@@ -327,7 +327,7 @@ def test_fednova_by_hand_with_unequal_steps(config, momentum):
             total += velocity
         work.append(total)
     assert len(set(work)) > 1
-    work, p = torch.tensor(work), torch.as_tensor(setting.samples / setting.samples.sum())
+    work, p = torch.tensor(work), torch.as_tensor(setting.sizes / setting.sizes.sum())
     moved = (models[0] - start) / work[:, None]
     expected = start + (p * work).sum() * (p[:, None] * moved).sum(0)
     torch.testing.assert_close(trainer.theta, expected, rtol=1e-6, atol=1e-7)

@@ -7,19 +7,13 @@ from typing import get_type_hints
 import pytest
 import yaml
 
-from fedpriv import catalogue
 from fedpriv.building import make
-from fedpriv.composing import expand
-from fedpriv.config import (
-    GROUPS,
-    Settings,
-    check,
-    defaults,
-    described,
-    misfit,
-    options_of,
-    target_of,
-)
+from fedpriv.config import catalogue
+from fedpriv.config.annotations import misfit
+from fedpriv.config.checks import check
+from fedpriv.config.composing import expand
+from fedpriv.config.options import defaults, options_of, target_of
+from fedpriv.config.schema import GROUPS, Schema, described
 from fedpriv.errors import UserError
 
 OPTIONS = [(group, name) for group in GROUPS for name in catalogue.options(group)]
@@ -63,7 +57,7 @@ def test_names_users_type():
     promised = "clients rounds sample_rate epsilon delta seed device data_dir local_epochs local_steps"
     promised += " batch_size lr clip_norm accountant checkpoint.every"
     assert set(promised.split()) <= keys
-    assert {"model", "dp_variant", "aggregator"} <= set(Settings.__annotations__)
+    assert {"model", "dp_variant", "aggregator"} <= set(Schema.__annotations__)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 from scipy.io import savemat
 
-from fedpriv.catalogue import targets
+from fedpriv.config.catalogue import targets
 from fedpriv.datasets import Data, Dataset, default_data_dir
 from fedpriv.datasets.chmnist import CHMNIST, FOLDERS, STEM
 from fedpriv.datasets.commands import data_fetch, data_list, data_verify

@@ -15,17 +15,17 @@ from fedpriv.aggregators.mean import Mean
 from fedpriv.aggregators.sum import Sum
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.building import build
-from fedpriv.declarations import Wiring
 from fedpriv.errors import UserError
-from fedpriv.mechanisms import poisson
 from fedpriv.mechanisms.ddp import DDP
 from fedpriv.mechanisms.rotation import hadamard, padded, random_signs
+from fedpriv.parts.declarations import Wiring
+from fedpriv.parts.wiring import wire
 from fedpriv.privacy.events import ORDERS, SampledGaussian
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.skellam import SampledSkellam, l1_norm, poisson_amplified, rounded_norm, skellam_rdp
+from fedpriv.randomness import poisson
 from fedpriv.uploads.plain import Plain
 from fedpriv.uploads.secure_sum import SecureSum
-from fedpriv.wiring import wire
 from tests.conftest import SMALL
 from tests.draws import source
 from tests.test_mechanisms import DIMENSION, epsilon_of, round_of, setting

@@ -9,12 +9,15 @@ import pytest
 from omegaconf import OmegaConf
 
 import fedpriv as door
-from fedpriv import api, catalogue, screen
-from fedpriv.composing import plan, without_config_dir
-from fedpriv.config import check, filled
+from fedpriv import api
+from fedpriv.config import catalogue
+from fedpriv.config.checks import check
+from fedpriv.config.composing import plan, without_config_dir
+from fedpriv.config.identity import of_config
+from fedpriv.config.options import filled
 from fedpriv.datasets.commands import data_list
 from fedpriv.errors import UserError
-from fedpriv.identity import of_config
+from fedpriv.session import screen
 from tests.conftest import SMALL, only_committed_results
 
 MINE = """

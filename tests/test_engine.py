@@ -12,12 +12,13 @@ from torch import nn
 from fedpriv.datasets.base import Data
 from fedpriv.engine import batches, convolution
 from fedpriv.engine.convolution import LargeConv2d, SmallConv2d
+from fedpriv.engine.data import ClientData
 from fedpriv.engine.dropout import sample_names
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.loop import LoopEngine
 from fedpriv.engine.tape import Batch, GhostNet, VmapNet, cross_entropy, stack
-from fedpriv.engine.work import Private, Samples, Work
+from fedpriv.engine.work import Private, Work
 from fedpriv.errors import UserError
 from fedpriv.models import alexnet, cnn, linear, lstm, mlp, resnet
 from fedpriv.models.parts import Network
@@ -59,7 +60,7 @@ def make(name: str, double: bool = True, seed: int = 0):
     y = torch.randint(0, CLASSES, (count,))
     data = Data("test", x, y, x[:1], y[:1], CLASSES, (0.5,), (0.5,))
     parts = np.split(np.random.default_rng(0).permutation(count), [PER_CLIENT - 3, 2 * PER_CLIENT])
-    samples = Samples.of(data, "train", parts, "cpu", dtype)
+    samples = ClientData.of(data, "train", parts, "cpu", dtype)
     rows = layout.flatten(network).expand(CLIENTS, -1).clone()
     rows += 0.05 * torch.randn(rows.shape, dtype=dtype)  # every client starts elsewhere
     buffers = stats.flatten(network).to(dtype).expand(CLIENTS, -1).clone()
@@ -290,7 +291,7 @@ def test_a_client_that_is_done_costs_nothing(monkeypatch):
     network, layout, stats, rows, buffers, samples = make("mlp")
     work, fetched = round_of(layout, rows, buffers, samples, private=False), []
 
-    class Watched(Samples):
+    class Watched(ClientData):
         def take(self, index):
             fetched.append(tuple(index.shape))
             return super().take(index)

@@ -16,9 +16,9 @@ from fedpriv.privacy.events import Direct, SampledGaussian
 from fedpriv.privacy.shuffling import Reports
 from fedpriv.randomness.laplace import END, laplaces
 from fedpriv.randomness.source import Source
-from fedpriv.stages.fedpd import distil, keep
+from fedpriv.stages.fedpd import cache, distil
 from fedpriv.stages.fedpd.inversion import invert
-from fedpriv.stages.fedpd.losses import Recipe, Step
+from fedpriv.stages.fedpd.losses import Distillation, Step
 from fedpriv.stages.fedpd.noise import Distance, Noise, charge, epsilon, flaw, within
 from fedpriv.stages.fedpd.quality import psnr, ssim
 from fedpriv.stages.fedpd.release import clipped, distances
@@ -209,7 +209,7 @@ def test_inversion_knows_the_clip():
 
 def a_recipe(**options):
     """With weights that tell its terms apart."""
-    return Recipe(
+    return Distillation(
         **{
             "view": "generalisation",
             "entropy": "mse",
@@ -325,7 +325,7 @@ def test_protecting_a_client_counts_all_its_rows_jointly(config):
     ledger = build(config(*SMALL, *QUICK, "dp=cdp", "stage.clip=2"), prepare=False).trainer.ledger
     trainer = build(config(*SMALL, "dp=cdp"), prepare=False).trainer
     (event,) = ledger.releases[0].charges[0]
-    rows = trainer.setting.samples.max()
+    rows = trainer.setting.sizes.max()
     assert event.noise_multiplier == pytest.approx(0.15 / (2 * math.sqrt(rows)))
 
 
@@ -334,7 +334,7 @@ def test_the_charge_follows_the_neighbours_of_the_training(config, dp):
     """Raw pixels in [-1, 1]: a replaced row moves by 2 a pixel, an emptied one by 1; 64 pixels a row."""
     options = (f"dp={dp}", "stage.share=raw", "stage.noise_std=40", "epsilon=1")
     trainer = build(config(*SMALL, *QUICK, *options), prepare=False).trainer
-    rows = 1 if dp == "ldp" else int(trainer.setting.samples.max())
+    rows = 1 if dp == "ldp" else int(trainer.setting.sizes.max())
     replaced = dp not in ("ldp", "cdp")
     moved = (16 if replaced else 8) * math.sqrt(rows)
     (release,) = trainer.ledger.releases
@@ -390,7 +390,7 @@ def test_one_distillation_serves_optimisers_and_seeds_and_noise_levels(config, e
     with pytest.warns(UserWarning, match="damaged"):
         again = prepared(config, "partition_seed=5", "stage.distil_noise_std=0.1")
     fresh = again.trainer.stage.distiller.state_dict()
-    assert all(torch.equal(a[k], fresh[k]) for k in a) and keep.load(file.stem) is not None
+    assert all(torch.equal(a[k], fresh[k]) for k in a) and cache.load(file.stem) is not None
 
 
 def test_bare_features_are_of_the_same_distillation(config, empty_cache):
@@ -419,7 +419,7 @@ def test_it_plugs_into_every_optimiser(config, algorithm):
         start = run.trainer.theta.clone()
         result = run.trainer.round()
         assert bool(run.trainer.theta.isfinite().all()) and not torch.equal(start, run.trainer.theta)
-        size = run.trainer.setting.samples[result.clients].sum()
+        size = run.trainer.setting.sizes[result.clients].sum()
         assert result.downlink == len(result.clients) * 4 * start.numel() + size * 64 * 4
 
 
@@ -441,7 +441,7 @@ def test_a_plan_holds_every_own_sample_and_a_share_of_the_same_size(config):
     trainer.stage.mix = lambda *a: captured.append(mix(*a)) or captured[-1]
     trainer.round()
     plan, data = captured[0]
-    for client, size in enumerate(trainer.setting.samples):
+    for client, size in enumerate(trainer.setting.sizes):
         used = [plan.index[client, t, : plan.taken[client, t]] for t in range(plan.index.shape[1])]
         numbers = data.owned[client][torch.cat(used)]
         own, shared = numbers[numbers < len(data.y)], numbers[numbers >= len(data.y)]
@@ -528,7 +528,7 @@ def test_a_class_nobody_holds_and_a_client_with_one_sample(config, monkeypatch):
     monkeypatch.setattr(IID, "owners", owners)
     run = prepared(config, "partition=iid", "model.norm=batch")
     assert any("no client holds class 7" in w for w in run.warnings)
-    assert run.trainer.setting.samples[0] == 1
+    assert run.trainer.setting.sizes[0] == 1
     run.trainer.round()
     assert bool(run.trainer.theta.isfinite().all())
 

@@ -10,11 +10,11 @@ from torch import nn
 
 from fedpriv.building import build
 from fedpriv.engine import batches
-from fedpriv.engine.work import Samples
+from fedpriv.engine.data import ClientData
 from fedpriv.mechanisms.client_level import clip
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round
-from fedpriv.stages.fedpd import keep
+from fedpriv.rounds.setting import Round
+from fedpriv.stages.fedpd import cache
 from fedpriv.stages.fedpd.distil import distil
 from fedpriv.stages.fedpd.private_step import PrivateStep
 from fedpriv.stages.fedpd.release import released
@@ -33,7 +33,7 @@ def networks():
     return Distiller((1, 8, 8), low, -low, 4), classifier
 
 
-def without(data: Samples, client: int, place: int) -> Samples:
+def without(data: ClientData, client: int, place: int) -> ClientData:
     """The data set from which one sample is gone; the others keep their numbers."""
     owned, size = data.owned.clone(), data.size.clone()
     owned[client, place:-1] = data.owned[client, place + 1 :]
@@ -83,7 +83,7 @@ def a_round(trainer, clients):
         clients=clients,
         expected=4.0,
         constant_weights=True,
-        samples=setting.samples[clients],
+        sizes=setting.sizes[clients],
         steps=setting.steps[clients],
         lr=trainer.sgd.lr,
         budgets=setting.budgets[clients],
@@ -118,7 +118,7 @@ def test_a_clients_shared_batches_are_its_own(config, epochs):
     options = ("dp=cdp", "stage.share=noise", "partition=dirichlet", f"local_epochs={epochs}")
     trainer = build(config(*SMALL, *QUICK, *options)).trainer
     stage, data = trainer.stage, trainer.train
-    sizes = torch.as_tensor(trainer.setting.samples)
+    sizes = torch.as_tensor(trainer.setting.sizes)
     steps = torch.as_tensor(trainer.setting.steps)
     plan = batches.shuffled(sizes, 64, steps, torch.arange(len(sizes)), Source(bytes(32)))
 
@@ -209,4 +209,4 @@ def test_a_kept_distillation_is_the_one_its_key_would_make(config, tmp_path, mon
     stage = runs[0].stage
     other = replace(stage.guard, source=Source(bytes(32)))
     arguments = (stage.distiller, stage.classifier, runs[0].train)
-    assert keep.fingerprint(other, *arguments) != keep.fingerprint(stage.guard, *arguments)
+    assert cache.fingerprint(other, *arguments) != cache.fingerprint(stage.guard, *arguments)

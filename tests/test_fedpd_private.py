@@ -15,10 +15,10 @@ from fedpriv.models.resnet import resnet18
 from fedpriv.privacy import accountants
 from fedpriv.privacy.events import SampledGaussian
 from fedpriv.randomness.source import Source
-from fedpriv.stages.fedpd.guard import OfClients, OfSamples, Open
 from fedpriv.stages.fedpd.losses import Step
 from fedpriv.stages.fedpd.noise import Noise
 from fedpriv.stages.fedpd.private_step import PrivateStep
+from fedpriv.stages.fedpd.protection import OfClients, OfSamples, Open
 from fedpriv.stages.fedpd.vae import Distiller
 from tests.conftest import SMALL
 from tests.test_fedpd import a_recipe

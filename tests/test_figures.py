@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from fedpriv import catalogue
-from fedpriv.catalogue import option_of
-from fedpriv.config import GROUPS
+from fedpriv.config import catalogue
+from fedpriv.config.catalogue import option_of
+from fedpriv.config.schema import GROUPS
 from fedpriv.errors import UserError
 from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss, results
 from fedpriv.figures.command import KINDS

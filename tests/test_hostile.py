@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpriv import config as schema
-from fedpriv import screen
 from fedpriv.building import build
-from fedpriv.catalogue import contents
-from fedpriv.config import GROUPS, Settings, allowed, check, described
+from fedpriv.config.annotations import misfit
+from fedpriv.config.catalogue import contents
+from fedpriv.config.checks import check
+from fedpriv.config.limits import Within, cut
+from fedpriv.config.mistakes import explain
+from fedpriv.config.options import allowed, target_of
+from fedpriv.config.schema import GROUPS, Schema, described
 from fedpriv.errors import UserError
-from fedpriv.explain import explain
 from fedpriv.files import json_text
-from fedpriv.limits import Within, cut
+from fedpriv.session import screen
 from tests.conftest import SMALL
 
 ROOT = Path(__file__).parents[1]
@@ -74,7 +76,7 @@ def test_every_number_at_the_top_has_limits_that_its_help_names():
         if number and key != "noise_seed":
             assert any(word in text for word in (" to ", "at most", "below")), key
     for name in ("participations", "local_steps", "threads", "target"):
-        assert "most" in Settings.__dataclass_fields__[name].metadata
+        assert "most" in Schema.__dataclass_fields__[name].metadata
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -83,14 +85,14 @@ def test_every_number_of_an_option_has_limits_that_the_list_names(group):
         for key, words in allowed(group, content).items():
             if "number" in words:
                 assert any(w in words for w in (" to ", "at most", "below")), (content, key)
-                assert schema.misfit(1e300, _hint(group, content, key)) is not None
+                assert misfit(1e300, _hint(group, content, key)) is not None
 
 
 def _hint(group, content, key):
     import inspect
     import typing
 
-    target = schema.target_of(group, content)
+    target = target_of(group, content)
     own = target.__init__ if inspect.isclass(target) else target
     return typing.get_type_hints(own, include_extras=True)[key]
 
@@ -127,7 +129,7 @@ def test_a_note_beside_the_spinner_may_hold_brackets(monkeypatch):
 # -- the current folder
 
 
-@pytest.mark.parametrize("how", [["-m", "fedpriv"], ["-c", "from fedpriv.cli import main; main()"]])
+@pytest.mark.parametrize("how", [["-m", "fedpriv"], ["-c", "from fedpriv.commands.main import main; main()"]])
 def test_modules_in_the_current_folder_hide_nothing(tmp_path, how):
     for name in ("csv", "json", "yaml", "torch"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('hidden')")
@@ -200,5 +202,5 @@ def test_the_fuzzer_sees_what_must_not_be(monkeypatch, tmp_path):
     monkeypatch.setattr("fedpriv.building.build", lambda cfg, prepare: np.zeros(0)[1])
     kind, why = fuzz.attempt(list(SMALL), False, tmp_path / "run")
     assert kind == "tracebacks" and "IndexError" in why
-    monkeypatch.setattr("fedpriv.explain.explain", lambda error: "None: cannot be written")
+    monkeypatch.setattr("fedpriv.config.mistakes.explain", lambda error: "None: cannot be written")
     assert fuzz.attempt(list(SMALL), False, tmp_path / "run")[0] == "nonsense"

@@ -6,10 +6,10 @@ import sys
 import numpy as np
 from omegaconf import OmegaConf
 
-from fedpriv import identity
 from fedpriv.aggregators.pfa import PFA
 from fedpriv.building import build
-from fedpriv.identity import Identity, of_config
+from fedpriv.config import identity
+from fedpriv.config.identity import Identity, of_config
 from fedpriv.reproduce import plan, recipe, rows
 from tests.conftest import SMALL
 

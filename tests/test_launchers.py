@@ -46,8 +46,8 @@ def test_a_worker_elsewhere_finds_its_task_by_name():
     """What a launcher sends is the name of a function, not the function with all that it refers to."""
     import pickle
 
-    from fedpriv import task
+    from fedpriv.commands import job
     from fedpriv.reproduce import worker
 
-    for function in (task.run, worker.run_cell):
+    for function in (job.run, worker.run_cell):
         assert pickle.loads(pickle.dumps(function)) is function

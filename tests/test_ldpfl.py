@@ -18,10 +18,10 @@ from fedpriv.engine.layout import Layout
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.duchi import Duchi
 from fedpriv.mechanisms.ldp import LDP
+from fedpriv.parts.wiring import wire
 from fedpriv.privacy.shuffling import Reports, composed, largest_local_epsilon, shuffled_epsilon
 from fedpriv.uploads.plain import Plain
 from fedpriv.uploads.shuffled import Shuffled, Stream, id_bytes
-from fedpriv.wiring import wire
 from tests.conftest import SMALL, refused
 from tests.draws import source
 from tests.test_mechanisms import DIMENSION, epsilon_of, round_of, setting
@@ -383,7 +383,7 @@ def test_what_composition_alone_gives_is_not_credited_to_shuffling():
 def test_nothing_stated_lies_below_what_is_spent(config):
     """Clients are drawn, so some take part more often than the average."""
     run = build(config(*SMALL, "dp=duchi", "upload=shuffled", "sample_rate=0.5", "rounds=8", "clients=6"))
-    trainer, width = run.trainer, run.trainer.setting.layout.shared
+    trainer, width = run.trainer, run.trainer.setting.layout.sent
     while trainer.next_round < 8:
         trainer.round()
     assert trainer.ledger.participations.max() > 4
@@ -430,7 +430,7 @@ def test_duchi_runs_at_once(config, method):
     trainer = build(config(*SMALL, "dp=duchi", *method)).trainer
     while trainer.next_round < trainer.setting.rounds:
         trainer.round()
-    width = trainer.setting.layout.shared
+    width = trainer.setting.layout.sent
     counts = trainer.ledger.participations
     assert trainer.ledger.provable().tolist() == (8.0 * width * counts).tolist()
     assert trainer.ledger.claimed().max() == 8.0

@@ -21,7 +21,7 @@ from fedpriv.mechanisms.pldp_gaussian import PLDPGaussian
 from fedpriv.mechanisms.pldp_sign import PLDPSign
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
-from fedpriv.setting import Round, Setting
+from fedpriv.rounds.setting import Round, Setting
 from tests.conftest import SMALL, refused
 from tests.draws import source
 
@@ -40,7 +40,7 @@ def setting(
         rounds=rounds,
         sample_rate=rate,
         batch_size=batch,
-        samples=samples,
+        sizes=samples,
         steps=np.full(clients, steps) if steps else per_epoch,
         epochs_steps=per_epoch,
         layout=Layout({f"t{i}": torch.zeros(width) for i in range(tensors)}),
@@ -59,7 +59,7 @@ def round_of(facts: Setting, clients=None, secret=False) -> Round:
         clients=clients,
         expected=expected,
         constant_weights=secret,
-        samples=facts.samples[clients],
+        sizes=facts.sizes[clients],
         steps=facts.steps[clients],
         lr=0.1,
         budgets=facts.budgets[clients],
@@ -101,7 +101,7 @@ def test_ldp_samples_batches_at_the_rate_it_is_charged_for():
         assert event.sampling_rate == 1 / facts.epochs_steps[client] and event.steps == facts.steps[client]
         steps = int(plan.active[client].sum())
         assert steps == event.steps
-        n, q = facts.samples[client], event.sampling_rate
+        n, q = facts.sizes[client], event.sampling_rate
         error = math.sqrt(n * q * (1 - q) / steps)
         assert abs(plan.size[client, :steps].double().mean() - n * q) < 5 * error
 

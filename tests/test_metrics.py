@@ -9,12 +9,12 @@ from scipy.stats import wasserstein_distance
 from torch import nn
 
 from fedpriv.datasets.base import Data
+from fedpriv.engine.data import ClientData
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.layout import Layout
-from fedpriv.engine.work import Samples
-from fedpriv.metrics import EMD_CLIENTS, earth_movers_distances, evaluate
 from fedpriv.models.linear import linear
 from fedpriv.models.parts import Network
+from fedpriv.rounds.metrics import EMD_CLIENTS, earth_movers_distances, evaluate
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.4])
@@ -61,14 +61,14 @@ def test_both_views_by_hand(personal):
     layout = Layout.of_parameters(network, ["transform.beta"] if personal else [])
     stats = Layout.of_statistics(network)
     parts = [np.array([0, 1, 2]), np.array([2, 5]), np.array([], dtype=int)]
-    samples = Samples.of(data, "test", parts, "cpu", torch.float32)
-    home = torch.zeros(3, layout.total - layout.shared)
+    samples = ClientData.of(data, "test", parts, "cpu", torch.float32)
+    home = torch.zeros(3, layout.total - layout.sent)
     if personal:
         home[1] = torch.tensor([0.0, 0.0, 9.0])
-    theta = layout.flatten(network)[: layout.shared]
+    theta = layout.flatten(network)[: layout.sent]
     engine = FastEngine(network, layout, stats, threads=1)
     result = evaluate(engine, lambda who: theta.expand(len(who), -1), home, torch.zeros(3, 0), samples)
     assert result.correct.tolist() == [3, 2, 0] and result.count.tolist() == [3, 2, 0]
     assert result.accuracy_local == 1.0
-    assert result.accuracy_whole == pytest.approx((1 + 1 / 3 + 1) / 3 if personal else 1.0)
+    assert result.accuracy_global == pytest.approx((1 + 1 / 3 + 1) / 3 if personal else 1.0)
     assert np.isnan(result.accuracy_of_clients[2])

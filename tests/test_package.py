@@ -37,7 +37,8 @@ def test_the_wheel_is_complete_and_runs_elsewhere(tmp_path):
     tops = {name.split("/")[0] for name in names}
     assert tops == {"fedpriv", f"fedpriv-{__version__}.dist-info"}, "no tests, scripts or outputs"
     script = (
-        "import fedpriv, sys; print(fedpriv.__file__); from fedpriv.cli import main; main(['list', 'model'])"
+        "import fedpriv; print(fedpriv.__file__); from fedpriv.commands.main import main; "
+        "main(['list', 'model'])"
     )
     environment = {"PYTHONPATH": str(tmp_path / "installed"), "PATH": ""}
     (tmp_path / "elsewhere").mkdir()
@@ -71,7 +72,7 @@ def test_the_version_is_written_once_and_others_follow():
 
 def test_the_trainer_names_no_method():
     """Every part of every paper is a plug-in: the round knows seams only."""
-    text = (ROOT / "fedpriv" / "trainer.py").read_text().lower()
+    text = (ROOT / "fedpriv" / "rounds" / "trainer.py").read_text().lower()
     for word in (
         "ldp",
         "cdp",

@@ -14,9 +14,9 @@ from fedpriv.building import build
 from fedpriv.engine.layout import Layout
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import NoPrivacy
-from fedpriv.setting import Round, Setting
+from fedpriv.parts.wiring import wire
+from fedpriv.rounds.setting import Round, Setting
 from fedpriv.uploads.projected import Projected
-from fedpriv.wiring import wire
 from tests.conftest import SMALL
 from tests.test_mechanisms import round_of, setting
 
@@ -165,7 +165,7 @@ def test_the_uplink_of_figure_7_in_bytes(shapes, parameters, tensors):
     """
     facts = setting(clients=50, epsilon=[10.0] * 5 + [0.1] * 45)
     layout = Layout({n: torch.zeros(s) for n, s in shapes.items()})
-    assert layout.shared == parameters
+    assert layout.sent == parameters
     facts = Setting(**{**vars(facts), "layout": layout})
     plus = PFAPlus()
     codec = projected(plus, facts)
@@ -219,7 +219,7 @@ def test_pfa_plus_alone_selects_its_upload_and_saves_bytes(config):
     run = build(config(*PRIVATE, "agg=pfa_plus"))
     assert isinstance(run.trainer.upload, Projected)
     first, second = run.trainer.round(), run.trainer.round()
-    parameters, tensors = run.trainer.setting.layout.shared, 2
+    parameters, tensors = run.trainer.setting.layout.sent, 2
     assert first.uplink == 10 * parameters * 4
     assert second.uplink == (parameters + 9 * tensors) * 4
     with pytest.raises(UserError, match="only aggregator=pfa_plus"):

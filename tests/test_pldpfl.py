@@ -16,12 +16,12 @@ from fedpriv.aggregators.weighted import Weighted, shares
 from fedpriv.algorithms.optimal import Optimal
 from fedpriv.building import build
 from fedpriv.datasets.digits import Digits
-from fedpriv.declarations import Wiring
 from fedpriv.engine.batches import Plan
 from fedpriv.engine.layout import Layout
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.pldp_gaussian import PLDPGaussian, equation_4
 from fedpriv.mechanisms.pldp_sign import PLDPSign
+from fedpriv.parts.declarations import Wiring
 from fedpriv.privacy import accountants
 from tests.conftest import SMALL, refused
 from tests.draws import source
@@ -312,7 +312,7 @@ def test_steps_equal_those_of_scikit_learn(config, alpha):
     facts = replace(facts, layout=Layout({"weight": torch.zeros(2, 4)}))
     algorithm = Optimal(alpha=alpha)
     algorithm.setup(facts)
-    rates = algorithm.rates(round_of(facts), 5).shared
+    rates = algorithm.rates(round_of(facts), 5).sent
     pull = algorithm.correction(round_of(facts), None)
     weights = torch.zeros(1, 8, dtype=torch.float64)
     for sample, label, eta in zip(x, y, rates, strict=True):
@@ -346,12 +346,12 @@ def test_the_penalty_spares_biases_and_the_schedule_may_go_on():
     algorithm = Optimal(alpha=0.5, restart=False)
     algorithm.setup(facts)
     assert algorithm.correction(None, None)(torch.ones(1, 6), slice(0, 1)).tolist() == [[0.5] * 4 + [0.0] * 2]
-    first, second = (algorithm.rates(SimpleNamespace(number=n), 4).shared for n in (0, 1))
+    first, second = (algorithm.rates(SimpleNamespace(number=n), 4).sent for n in (0, 1))
     anew = Optimal(alpha=0.5)
     anew.setup(facts)
-    assert first == anew.rates(SimpleNamespace(number=1), 4).shared
+    assert first == anew.rates(SimpleNamespace(number=1), 4).sent
     assert second[0] == pytest.approx(1 / (1 / first[-1] + 0.5))
-    assert Optimal().rates(SimpleNamespace(number=3), 1).shared == pytest.approx([10.0])
+    assert Optimal().rates(SimpleNamespace(number=3), 1).sent == pytest.approx([10.0])
 
 
 # -- the data, and whole runs

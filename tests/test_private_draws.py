@@ -18,8 +18,8 @@ from fedpriv.engine.loop import LoopEngine
 from fedpriv.engine.work import Private, Work
 from fedpriv.randomness import compiled, gaussian
 from fedpriv.randomness.source import Source
-from fedpriv.session import KEY
-from fedpriv.stages.fedpd.guard import OfClients
+from fedpriv.session.execution import KEY
+from fedpriv.stages.fedpd.protection import OfClients
 from tests.conftest import SMALL
 from tests.draws import source
 from tests.test_engine import make
@@ -168,7 +168,7 @@ def test_batches_of_ldp_have_the_variance_of_poisson_sampling(config):
             np.arange(2), trainer.train.owned.cpu(), trainer.source.of("batches", number)
         )
         sizes.append(plan.size[0][plan.active[0]].double())
-    drawn, n = torch.cat(sizes), int(trainer.setting.samples[0])
+    drawn, n = torch.cat(sizes), int(trainer.setting.sizes[0])
     q = 1 / float(trainer.setting.epochs_steps[0])
     variance = n * q * (1 - q)
     assert abs(drawn.var() - variance) < 5 * variance * (2 / len(drawn)) ** 0.5

@@ -9,8 +9,8 @@ import pytest
 import torch
 import yaml
 
-from fedpriv import catalogue
-from fedpriv.config import GROUPS
+from fedpriv.config import catalogue
+from fedpriv.config.schema import GROUPS
 from fedpriv.reproduce.recipe import Recipe
 from fedpriv.vision import tv_models
 from tests.test_datasets import idx

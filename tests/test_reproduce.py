@@ -353,9 +353,9 @@ def test_a_failed_cell_is_tried_again_and_listed(reproduce, tmp_path):
 
 
 def test_a_cell_that_fails_once_is_done_in_the_end(reproduce, monkeypatch):
-    from fedpriv import session
+    from fedpriv.session import execution
 
-    execute, calls = session.execute, []
+    execute, calls = execution.execute, []
 
     def stumble(cfg, *arguments):
         calls.append(cfg.dp_variant._target_)
@@ -363,7 +363,7 @@ def test_a_cell_that_fails_once_is_done_in_the_end(reproduce, monkeypatch):
             raise RuntimeError("out of luck")
         return execute(cfg, *arguments)
 
-    monkeypatch.setattr(session, "execute", stumble)
+    monkeypatch.setattr(execution, "execute", stumble)
     done = reproduce("tiny/table1", "threads=1")
     assert done.code == 0 and "2 of 2 runs done" in done.out and "failed" not in done.out
     assert len(calls) == 3 and calls[2] == calls[0]

@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 import torch
 
-from fedpriv import checkpoint
 from fedpriv.building import build
 from fedpriv.engine.fast import FastEngine
-from fedpriv.recorder import CLIENTS, METRICS
+from fedpriv.session import checkpoint
+from fedpriv.session.recorder import CLIENTS, METRICS
 from tests.conftest import SMALL
 
 FILES = {
@@ -235,7 +235,9 @@ def test_a_folder_of_another_run_is_not_overwritten(fedpriv):
 def secrets_of(monkeypatch) -> list[bytes]:
     """The keys that runs get from the system from now on."""
     made, draw = [], secrets.token_bytes
-    monkeypatch.setattr("fedpriv.session.secrets.token_bytes", lambda n: made.append(draw(n)) or made[-1])
+    monkeypatch.setattr(
+        "fedpriv.session.execution.secrets.token_bytes", lambda n: made.append(draw(n)) or made[-1]
+    )
     return made
 
 

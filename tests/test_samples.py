@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 
 from fedpriv.building import build
-from fedpriv.config import check
+from fedpriv.config.checks import check
+from fedpriv.config.identity import of_config
 from fedpriv.engine.fast import FastEngine
 from fedpriv.errors import UserError
-from fedpriv.identity import of_config
-from fedpriv.samples import KeptSamples
+from fedpriv.session.kept_samples import KeptSamples
 from tests.conftest import SMALL
 
 
@@ -54,7 +54,7 @@ def test_personal_layers_of_the_model_are_not_taken_for_the_transform(config):
     run, samples = kept(config, "transform=linear", "algorithm=fedgn", "model.norm=group", "model.sizes=[16]")
     layout, home = run.trainer.setting.layout, run.trainer.store["home"]
     assert home.shape[1] > 65
-    places = {e.name: slice(e.start - layout.shared, e.stop - layout.shared) for e in layout.entries}
+    places = {e.name: slice(e.start - layout.sent, e.stop - layout.sent) for e in layout.entries}
     alpha, beta = home[:, places["transform.0.alpha"]], home[:, places["transform.0.beta"]]
     by_hand = alpha.view(4, 1, 1, 1) * samples.original + beta.view(4, 1, 8, 8)
     torch.testing.assert_close(samples.kept[2], by_hand)

@@ -7,7 +7,7 @@ from fedpriv.building import build
 from fedpriv.errors import UserError
 from fedpriv.privacy.accountants import RDP
 from fedpriv.privacy.events import SampledGaussian
-from fedpriv.schedule import deal
+from fedpriv.rounds.schedule import deal
 from tests.conftest import SMALL
 
 

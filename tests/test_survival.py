@@ -21,14 +21,16 @@ from omegaconf import OmegaConf
 from opacus.accountants import PRVAccountant
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedpriv import checkpoint, compose, files, pictures, recorder, sweeping
+from fedpriv import compose, files
 from fedpriv.building import build
+from fedpriv.commands import sweeping
 from fedpriv.errors import UserError
-from fedpriv.growing import Growing
 from fedpriv.partitions import picture
 from fedpriv.privacy import accountants, events
-from fedpriv.session import _FORGET, IDENTITY, execute
-from fedpriv.trainer import Trainer
+from fedpriv.rounds.trainer import Trainer
+from fedpriv.session import checkpoint, pictures, recorder
+from fedpriv.session.execution import _FORGET, IDENTITY, execute
+from fedpriv.session.growing import Growing
 from tests.conftest import SMALL
 
 OWN = (*SMALL, "rounds=4", "checkpoint.every=1", "sample_rate=0.5", "evaluate_every=2", "seed=5")
@@ -329,7 +331,7 @@ def test_two_sweeps_in_one_folder_count_their_own_cells(tmp_path, capfd, monkeyp
 
 
 def test_a_worker_ends_when_its_parent_is_killed(tmp_path):
-    child = "import time; from fedpriv import sweeping; sweeping.end_with_parent(); print('up', flush=True);"
+    child = "import time; from fedpriv.commands import sweeping; sweeping.end_with_parent(); print('up', flush=True);"
     child += "time.sleep(99)"
     parent = (
         "import os, subprocess, sys; os.environ['FEDPRIV_PARENT'] = str(os.getpid());"
@@ -362,7 +364,7 @@ class Largest(TorchDispatchMode):
 def test_scaffold_does_not_hold_the_variates_twice(config):
     run = build(config(*SMALL, "dp=none", "clients=150", "algorithm=scaffold", "partition=iid")).trainer
     run.round()
-    width = run.setting.layout.shared
+    width = run.setting.layout.sent
     round_ = SimpleNamespace(clients=np.arange(150))
     with Largest() as seen:
         term = run.algorithm.correction(round_, run.store)
@@ -409,7 +411,7 @@ def test_rows_of_clients_say_what_is_new(config, runs):
         for row in of_round:
             k = int(row["client"])
             assert row["epsilon_spent"] == f"{result.epsilon[k]:.6g}" and row["epsilon_budget"] == "8"
-            assert row["samples"] == str(trainer.setting.samples[k])
+            assert row["samples"] == str(trainer.setting.sizes[k])
             assert row["train_loss"] == (f"{result.train_loss[k]:.6g}" if k in joined else "")
             judged = result.evaluation and f"{result.evaluation.loss_of_clients[k]:.6g}"
             assert row["loss_local"] == (judged or "")

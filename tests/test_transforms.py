@@ -9,11 +9,12 @@ import torch
 from fedpriv.building import build
 from fedpriv.datasets.base import Data
 from fedpriv.engine.batches import Plan
+from fedpriv.engine.data import ClientData
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.fold import Fold
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.tape import GhostNet, stack
-from fedpriv.engine.work import Private, Samples, Work
+from fedpriv.engine.work import Private, Work
 from fedpriv.errors import UserError
 from fedpriv.models.mlp import mlp
 from fedpriv.models.parts import Network
@@ -83,14 +84,14 @@ def test_a_transform_stays_at_home_and_is_each_clients_own(config):
     assert result.uplink == 4 * 4 * weights  # only the model is sent
     home = trainer.store["home"]
     assert all(not torch.equal(home[a], home[b]) for a, b in itertools.combinations(range(4), 2))
-    assert result.evaluation.accuracy_local != result.evaluation.accuracy_whole
+    assert result.evaluation.accuracy_local != result.evaluation.accuracy_global
 
 
 def test_under_dp_sgd_one_clip_covers_model_and_transform(config):
     """The norm that is clipped is that of all parameters together, the private ones included."""
     trainer = build(config(*SMALL, "transform=linear", "dp=ldp")).trainer
     layout: Layout = trainer.setting.layout
-    assert layout.total == layout.shared + 65
+    assert layout.total == layout.sent + 65
     before = torch.cat([trainer.theta, trainer.store["home"][0]])[None]
     work = Work(
         rows=before.clone(),
@@ -104,7 +105,7 @@ def test_under_dp_sgd_one_clip_covers_model_and_transform(config):
     trainer.engine.train(work, trainer.train)  # one sample, clipped, without noise
     moved = (before - work.rows)[0]
     assert moved.norm().item() == pytest.approx(0.125, rel=1e-4)
-    assert moved[: layout.shared].norm() > 0.01 and moved[layout.shared :].norm() > 0.01
+    assert moved[: layout.sent].norm() > 0.01 and moved[layout.sent :].norm() > 0.01
 
 
 @pytest.mark.parametrize("wrong", [lambda: convolution((54,)), lambda: convolution(SHAPE, kernel=4)])
@@ -126,9 +127,9 @@ def test_the_first_layer_computed_once_for_everyone_gives_the_same_answers(alpha
     fast = FastEngine(network, layout, statistics, threads=1)
     assert (Fold.of(stack(network), layout) is None) == (alpha == "pixel")
     rows = layout.flatten(network).double().repeat(4, 1)
-    rows[:, layout.shared :] += torch.randn(4, layout.total - layout.shared)
+    rows[:, layout.sent :] += torch.randn(4, layout.total - layout.sent)
     x, y = torch.randn(9, *SHAPE).double(), torch.arange(9) % 3
-    data = Samples.of(Data("x", x, y, x, y, 3), "test", [range(9)] * 4, "cpu", torch.float64)
+    data = ClientData.of(Data("x", x, y, x, y, 3), "test", [range(9)] * 4, "cpu", torch.float64)
     everything = torch.arange(9).expand(4, -1)
     plain = fast.predict(rows, torch.zeros(4, 0), everything, data)
     folded = fast.predict(rows, torch.zeros(4, 0), everything, data, alike=True)

@@ -24,12 +24,12 @@ from fedpriv.mechanisms.ddp import DDP
 from fedpriv.mechanisms.duchi import Duchi
 from fedpriv.mechanisms.ldp import LDP
 from fedpriv.mechanisms.pldp_gaussian import PLDPGaussian
+from fedpriv.parts.wiring import wire
 from fedpriv.uploads.base import Upload
 from fedpriv.uploads.plain import Plain
 from fedpriv.uploads.projected import Projected
 from fedpriv.uploads.secure_sum import SecureSum
 from fedpriv.uploads.shuffled import Shuffled
-from fedpriv.wiring import wire
 from tests.conftest import SMALL
 from tests.contracts.parts import Median, SaysLittle, Silent
 from tests.test_mechanisms import setting
@@ -104,7 +104,7 @@ def test_a_shuffled_median_is_the_median(config):
     thetas = []
     for upload in ("plain", "shuffled"):
         trainer = build(config(*SMALL, "dp=none", target, f"upload={upload}")).trainer
-        uploads = torch.randn(4, trainer.setting.layout.shared, generator=torch.Generator().manual_seed(0))
+        uploads = torch.randn(4, trainer.setting.layout.sent, generator=torch.Generator().manual_seed(0))
         trainer.algorithm.message = lambda *_, sent=uploads: sent
         before = trainer.theta.clone()
         trainer.round()

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.declarations import MEANS, AggregatorFacts
-from fedpriv.part import Part
-from fedpriv.setting import Round
+from fedpriv.parts.base import Part
+from fedpriv.parts.declarations import MEANS, AggregatorFacts
+from fedpriv.rounds.setting import Round
 
 
 class Aggregator(Part, ABC):

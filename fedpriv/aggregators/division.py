@@ -13,9 +13,9 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
 from fedpriv.aggregators.base import Aggregator, public
-from fedpriv.declarations import ALONE, Wiring
 from fedpriv.errors import UserError
-from fedpriv.setting import Round, Setting
+from fedpriv.parts.declarations import ALONE, Wiring
+from fedpriv.rounds.setting import Round, Setting
 
 Division = Literal["top", "kmeans", "gmm"]
 

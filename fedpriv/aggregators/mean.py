@@ -7,8 +7,8 @@ one under Poisson sampling.
 from torch import Tensor
 
 from fedpriv.aggregators.base import Linear, constant
-from fedpriv.declarations import MEANS, AggregatorFacts
-from fedpriv.setting import Round
+from fedpriv.parts.declarations import MEANS, AggregatorFacts
+from fedpriv.rounds.setting import Round
 
 
 class Mean(Linear):

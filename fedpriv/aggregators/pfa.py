@@ -18,7 +18,7 @@ from fedpriv.aggregators.division import Divided, Division
 from fedpriv.aggregators.subspace import Subspace
 from fedpriv.aggregators.weiavg import budget_weights
 from fedpriv.errors import UserError
-from fedpriv.setting import Round
+from fedpriv.rounds.setting import Round
 
 
 class PFA(Divided):

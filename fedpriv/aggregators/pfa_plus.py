@@ -12,7 +12,7 @@ from torch import Tensor
 from fedpriv.aggregators.pfa import PFA
 from fedpriv.aggregators.subspace import Subspace, spans_of
 from fedpriv.aggregators.weiavg import budget_weights
-from fedpriv.setting import Round
+from fedpriv.rounds.setting import Round
 
 
 class PFAPlus(PFA):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedpriv.aggregators.base import Linear
 from fedpriv.aggregators.division import Divided
-from fedpriv.setting import Round
+from fedpriv.rounds.setting import Round
 
 
 class PublicOnly(Divided, Linear):

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedpriv.aggregators.base import Linear, public
 from fedpriv.aggregators.weighted import BUDGETS, shares
 from fedpriv.errors import UserError
-from fedpriv.setting import Round
+from fedpriv.rounds.setting import Round
 
 
 class Selection(Linear):

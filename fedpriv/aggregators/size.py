@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fedpriv.aggregators.base import Linear
-from fedpriv.declarations import MEANS, AggregatorFacts
-from fedpriv.setting import Round
+from fedpriv.parts.declarations import MEANS, AggregatorFacts
+from fedpriv.rounds.setting import Round
 
 
 class SizeWeighted(Linear):
@@ -20,16 +20,16 @@ class SizeWeighted(Linear):
     )
 
     def _constant_total(self, round_: Round) -> float:
-        return float(self.setting.samples.sum()) * round_.expected / self.setting.clients
+        return float(self.setting.sizes.sum()) * round_.expected / self.setting.clients
 
     def weights(self, round_: Round) -> Tensor:
-        total = self._constant_total(round_) if round_.constant_weights else float(round_.samples.sum())
-        return torch.as_tensor(round_.samples / total, dtype=torch.float32)
+        total = self._constant_total(round_) if round_.constant_weights else float(round_.sizes.sum())
+        return torch.as_tensor(round_.sizes / total, dtype=torch.float32)
 
     def part(self, round_: Round) -> float:
         if round_.constant_weights:
             return super().part(round_)
-        return float(round_.samples.sum() / self.setting.samples.sum())
+        return float(round_.sizes.sum() / self.setting.sizes.sum())
 
     def largest_weight(self, round_: Round) -> float:
-        return float(np.max(self.setting.samples)) / self._constant_total(round_)
+        return float(np.max(self.setting.sizes)) / self._constant_total(round_)

@@ -32,10 +32,10 @@ def random_directions(width: int, k: int, generator: torch.Generator, like: Tens
 
 def spans_of(layout: Layout, width: int) -> list[tuple[int, int]]:
     """Where each tensor lies in a message: in the model's shape, or several of that shape in a row."""
-    parts, rest = divmod(width, layout.shared)
+    parts, rest = divmod(width, layout.sent)
     assert not rest
-    entries = layout.shared_entries
-    return [(e.start + n * layout.shared, e.stop + n * layout.shared) for n in range(parts) for e in entries]
+    entries = layout.sent_entries
+    return [(e.start + n * layout.sent, e.stop + n * layout.sent) for n in range(parts) for e in entries]
 
 
 @dataclass(frozen=True)

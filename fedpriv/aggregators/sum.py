@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from fedpriv.aggregators.base import Linear, constant
-from fedpriv.declarations import SHARES, UPDATES, AggregatorFacts
-from fedpriv.setting import Round
+from fedpriv.parts.declarations import SHARES, UPDATES, AggregatorFacts
+from fedpriv.rounds.setting import Round
 
 
 class Sum(Linear):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedpriv.aggregators.base import Linear, public
-from fedpriv.setting import Round
+from fedpriv.rounds.setting import Round
 
 
 def budget_weights(round_: Round) -> Tensor:

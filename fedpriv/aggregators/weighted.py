@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedpriv.aggregators.base import Linear, public
-from fedpriv.setting import Round
+from fedpriv.rounds.setting import Round
 
 BUDGETS = "each client's privacy budget, which the weights reveal"
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fedpriv.declarations import AlgorithmFacts
 from fedpriv.engine.work import Rows
-from fedpriv.part import Part
-from fedpriv.setting import Round
-from fedpriv.store import ClientStore
+from fedpriv.parts.base import Part
+from fedpriv.parts.declarations import AlgorithmFacts
+from fedpriv.rounds.setting import Round
+from fedpriv.rounds.store import ClientStore
 
 Correction = Callable[[Tensor, Rows], Tensor]
 
@@ -18,9 +18,9 @@ Correction = Callable[[Tensor, Rows], Tensor]
 @dataclass(frozen=True)
 class Rates:
     """The learning rate of every local step; `home` is that of what stays at home where it has none of its
-    own (None: as the shared weights)."""
+    own (None: as the sent weights)."""
 
-    shared: list[float]
+    sent: list[float]
     home: float | None = None
 
 
@@ -34,7 +34,7 @@ class Algorithm(Part, ABC):
         return set()
 
     def start(self, theta: Tensor, clients: Tensor, store: ClientStore) -> Tensor:
-        """The shared weights each client trains and is judged from, [C, D]."""
+        """The sent weights each client trains and is judged from, [C, D]."""
         return theta.expand(len(clients), -1)
 
     def rates(self, round_: Round, steps: int) -> Rates:
@@ -43,7 +43,7 @@ class Algorithm(Part, ABC):
     def correction(
         self, round_: Round, store: ClientStore, gradients: Tensor | None = None
     ) -> Correction | None:
-        """A term added to the shared gradient at each local step: (weights [c, D], rows) -> [c, D].
+        """A term added to the sent gradient at each local step: (weights [c, D], rows) -> [c, D].
 
         `gradients` [C, D] are the participants' over all their data, at the model they start from. They are
         raw and cost a pass, and are made only where the facts say `raw_gradients`.

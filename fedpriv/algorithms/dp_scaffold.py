@@ -6,7 +6,7 @@ remove one sample, Poisson batches) instead of the paper's replace-one.
 """
 
 from fedpriv.algorithms.scaffold import Scaffold
-from fedpriv.limits import Momentum, Positive
+from fedpriv.config.limits import Momentum, Positive
 
 
 class DPScaffold(Scaffold):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from fedpriv.algorithms.base import Algorithm
-from fedpriv.limits import Momentum, Positive
-from fedpriv.setting import Round
+from fedpriv.config.limits import Momentum, Positive
+from fedpriv.rounds.setting import Round
 
 
 class FedAvg(Algorithm):

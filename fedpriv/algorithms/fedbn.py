@@ -9,8 +9,8 @@ from typing import Literal
 from torch import nn
 
 from fedpriv.algorithms.fedavg import FedAvg
+from fedpriv.config.limits import Momentum, Positive
 from fedpriv.errors import UserError
-from fedpriv.limits import Momentum, Positive
 
 _LAYERS: dict[str, tuple[type[nn.Module], ...]] = {
     "batch": (nn.BatchNorm1d, nn.BatchNorm2d),

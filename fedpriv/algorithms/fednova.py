@@ -20,11 +20,11 @@ from torch import Tensor
 from fedpriv.aggregators.base import Linear
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.algorithms.steps import accumulated
-from fedpriv.declarations import ALONE, AlgorithmFacts, Wiring
+from fedpriv.config.limits import Momentum, Positive
 from fedpriv.errors import positive
-from fedpriv.limits import Momentum, Positive
-from fedpriv.setting import Round, Setting
-from fedpriv.store import ClientStore
+from fedpriv.parts.declarations import ALONE, AlgorithmFacts, Wiring
+from fedpriv.rounds.setting import Round, Setting
+from fedpriv.rounds.store import ClientStore
 
 
 class FedNova(FedAvg):
@@ -63,7 +63,7 @@ class FedNova(FedAvg):
             round_ = replace(
                 round_,
                 clients=everyone,
-                samples=setting.samples,
+                sizes=setting.sizes,
                 steps=setting.steps,
                 budgets=setting.budgets,
                 noise=np.ones(setting.clients),

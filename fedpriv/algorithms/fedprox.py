@@ -7,10 +7,10 @@ from torch import Tensor
 
 from fedpriv.algorithms.base import Correction
 from fedpriv.algorithms.fedavg import FedAvg
+from fedpriv.config.limits import Momentum, NotNegative, Positive
 from fedpriv.errors import UserError
-from fedpriv.limits import Momentum, NotNegative, Positive
-from fedpriv.setting import Round
-from fedpriv.store import ClientStore
+from fedpriv.rounds.setting import Round
+from fedpriv.rounds.store import ClientStore
 
 
 class FedProx(FedAvg):

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from fedpriv.algorithms.base import Correction, Rates
 from fedpriv.algorithms.fedavg import FedAvg
-from fedpriv.declarations import ALONE, AlgorithmFacts, Wiring
+from fedpriv.config.limits import Momentum, Positive, Within
 from fedpriv.errors import positive
-from fedpriv.limits import Momentum, Positive, Within
-from fedpriv.setting import Round, Setting
-from fedpriv.store import ClientStore
+from fedpriv.parts.declarations import ALONE, AlgorithmFacts, Wiring
+from fedpriv.rounds.setting import Round, Setting
+from fedpriv.rounds.store import ClientStore
 
 
 class Optimal(FedAvg):
@@ -41,7 +41,7 @@ class Optimal(FedAvg):
 
     def setup(self, setting: Setting, wiring: Wiring = ALONE) -> None:
         super().setup(setting, wiring)
-        entries = setting.layout.shared_entries
+        entries = setting.layout.sent_entries
         penalty = [torch.full((e.stop - e.start,), self.alpha * (len(e.shape) > 1)) for e in entries]
         self._penalty = torch.cat(penalty).to(setting.device)  # [D]
 

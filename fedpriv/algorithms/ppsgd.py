@@ -13,11 +13,11 @@ from torch import Tensor
 
 from fedpriv.algorithms.base import Rates
 from fedpriv.algorithms.fedavg import FedAvg
-from fedpriv.declarations import AlgorithmFacts
+from fedpriv.config.limits import Momentum, NotNegative, Positive
 from fedpriv.errors import UserError
-from fedpriv.limits import Momentum, NotNegative, Positive
-from fedpriv.setting import Round
-from fedpriv.store import ClientStore
+from fedpriv.parts.declarations import AlgorithmFacts
+from fedpriv.rounds.setting import Round
+from fedpriv.rounds.store import ClientStore
 
 
 class PPSGD(FedAvg):

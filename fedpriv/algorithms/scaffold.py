@@ -27,10 +27,10 @@ from torch import Tensor
 from fedpriv.algorithms.base import Correction
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.algorithms.steps import accumulated
-from fedpriv.declarations import ALONE, AlgorithmFacts, Wiring
-from fedpriv.limits import Momentum, Positive
-from fedpriv.setting import Round, Setting
-from fedpriv.store import ClientStore
+from fedpriv.config.limits import Momentum, Positive
+from fedpriv.parts.declarations import ALONE, AlgorithmFacts, Wiring
+from fedpriv.rounds.setting import Round, Setting
+from fedpriv.rounds.store import ClientStore
 
 _BLOCK = 64  # clients looked at together
 
@@ -46,7 +46,7 @@ class Scaffold(FedAvg):
 
     def setup(self, setting: Setting, wiring: Wiring = ALONE) -> None:
         super().setup(setting, wiring)
-        self._control = torch.zeros(setting.layout.shared, device=setting.device)
+        self._control = torch.zeros(setting.layout.sent, device=setting.device)
         self._weights = accumulated(setting.steps, setting.momentum)  # [K]
 
     def correction(

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedpriv.budgets.base import Budget, Use
-from fedpriv.limits import Epsilon
+from fedpriv.config.limits import Epsilon
 
 
 class Constant(Budget):

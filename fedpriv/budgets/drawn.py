@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedpriv.budgets.base import Budget, Use
+from fedpriv.config.limits import Epsilon, Fraction, NotNegative, Within
 from fedpriv.errors import UserError, positive
-from fedpriv.limits import Epsilon, Fraction, NotNegative, Within
 
 
 class Drawn(Budget):

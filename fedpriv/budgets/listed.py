@@ -3,8 +3,8 @@
 import numpy as np
 
 from fedpriv.budgets.base import Budget, Use
+from fedpriv.config.limits import Epsilon
 from fedpriv.errors import UserError
-from fedpriv.limits import Epsilon
 
 
 class Listed(Budget):

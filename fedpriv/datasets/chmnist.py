@@ -9,10 +9,10 @@ from typing import Annotated
 import numpy as np
 import torch
 
+from fedpriv.config.limits import Within
 from fedpriv.datasets.base import Data, Dataset, Part, reading
 from fedpriv.datasets.normalize import SCALINGS, Colour
 from fedpriv.errors import UserError
-from fedpriv.limits import Within
 
 STEM = "Kather_texture_2016_image_tiles_5000"
 FOLDERS = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Column, Table
 
-from fedpriv.catalogue import targets
+from fedpriv.config.catalogue import targets
 from fedpriv.datasets import Dataset
 from fedpriv.datasets.features import Features
 from fedpriv.errors import UserError

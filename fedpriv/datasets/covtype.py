@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedpriv.config.limits import Count
 from fedpriv.datasets.base import Data, Dataset, Part, reading
 from fedpriv.datasets.download import TIMEOUT_SECONDS, one_line
 from fedpriv.datasets.readers import read_joblib
 from fedpriv.errors import UserError
-from fedpriv.limits import Count
 
 # Means and deviations of the ten measured features, as the data set's donors published them (covtype.info,
 # "basic summary statistics"). From elevation to the distance to fire points, in the order of the file.

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 
+from fedpriv.config.limits import Within
 from fedpriv.datasets.base import Data, Dataset, Part
 from fedpriv.datasets.normalize import SCALINGS, Scaling
 from fedpriv.errors import UserError
-from fedpriv.limits import Within
 
 AS_STORED: Scaling = {"mean": (0.0,), "std": (1 / 16,)}  # grey levels from 0 to 16
 

@@ -10,11 +10,11 @@ from typing import Annotated
 import numpy as np
 import torch
 
+from fedpriv.config.limits import Count, Within
 from fedpriv.datasets.base import Data, Dataset, Part, reading
 from fedpriv.datasets.cache import Arrays, cached
 from fedpriv.datasets.download import digest
 from fedpriv.errors import UserError
-from fedpriv.limits import Count, Within
 
 ARCHIVE = "aclImdb_v1.tar.gz"
 WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpriv.catalogue import targets
+from fedpriv.config.catalogue import targets
 from fedpriv.datasets.base import reading
 from fedpriv.datasets.data import Data
 from fedpriv.device import choose_device
@@ -18,7 +18,7 @@ from fedpriv.encoders.extract import extract
 from fedpriv.encoders.imagenet import imagenet
 from fedpriv.encoders.settings import ARCHS, FeatureSettings, option_lines, parse
 from fedpriv.errors import UserError
-from fedpriv.screen import console
+from fedpriv.session.screen import console
 
 HELP = """\
 fedpriv features: run the images of a dataset through a frozen encoder once and keep the feature vectors

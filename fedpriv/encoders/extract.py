@@ -18,7 +18,7 @@ from fedpriv.datasets.feature_norm import moments
 from fedpriv.encoders.base import Encoder
 from fedpriv.errors import Interrupted, UserError
 from fedpriv.files import alone, atomically, write_atomically
-from fedpriv.screen import console
+from fedpriv.session.screen import console
 
 CHUNK = 512  # images
 IDENTITY = "identity.json"

@@ -8,8 +8,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from fedpriv.catalogue import targets
-from fedpriv.config import check_limits, described
+from fedpriv.config.catalogue import targets
+from fedpriv.config.checks import check_limits
+from fedpriv.config.schema import described
 from fedpriv.datasets import default_data_dir
 from fedpriv.datasets.chmnist import CHMNIST
 from fedpriv.datasets.digits import Digits

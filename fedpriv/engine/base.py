@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from fedpriv.engine.data import ClientData
 from fedpriv.engine.layout import Layout
-from fedpriv.engine.work import Samples, Trained, Work
+from fedpriv.engine.work import Trained, Work
 
 
 def cores() -> int:
@@ -30,12 +31,12 @@ class Engine(ABC):
         self.workers = (threads or cores()) if self.device.type == "cpu" else 1
 
     @abstractmethod
-    def train(self, work: Work, data: Samples) -> Trained:
+    def train(self, work: Work, data: ClientData) -> Trained:
         """All local steps of a round; `work.rows` and `work.buffers` are trained in place."""
 
     @abstractmethod
     def predict(
-        self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples, alike: bool = False
+        self, rows: Tensor, buffers: Tensor, index: Tensor, data: ClientData, alike: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Loss and correctness of each client's network on samples `index` [C, N]: two [C, N] tensors.
 

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpriv.engine.work import Rows, Samples, Work
+from fedpriv.engine.data import ClientData
+from fedpriv.engine.work import Rows, Work
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Chunk:
     active: Tensor  # [C, T]
 
     @classmethod
-    def of(cls, work: Work, data: Samples, chosen: Rows) -> "Chunk":
+    def of(cls, work: Work, data: ClientData, chosen: Rows) -> "Chunk":
         device, dtype, plan = work.rows.device, work.rows.dtype, work.plan.rows(chosen)
         here = chosen if isinstance(chosen, slice) else chosen.to(device)
         # .data: chunks of one buffer change in different threads, so each needs a version counter of its own.

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 
 from fedpriv.engine.base import Engine
 from fedpriv.engine.chunk import Chunk
+from fedpriv.engine.data import ClientData
 from fedpriv.engine.dropout import sample_names
 from fedpriv.engine.fold import Fold
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.tape import Batch, Cost, StackedNet, stack
-from fedpriv.engine.work import Rows, Samples, Trained, Work
+from fedpriv.engine.work import Rows, Trained, Work
 
 _CACHE = 24 << 20  # bytes of weights a chunk may hold on a CPU
 _LIGHT = 16 << 20  # multiplications a step of all clients below which threads cost more than they bring
@@ -73,7 +74,7 @@ class FastEngine(Engine):
             for job in jobs:
                 self._pool.submit(one, job).result()
 
-    def _chunks(self, work: Work, data: Samples, light: bool) -> list[Rows]:
+    def _chunks(self, work: Work, data: ClientData, light: bool) -> list[Rows]:
         """Groups of clients: weights in cache, activations within bounds, work for every worker."""
         clients, width = len(work.clients), work.plan.index.shape[2]
         on_cpu = self.device.type == "cpu"
@@ -93,7 +94,7 @@ class FastEngine(Engine):
         order, groups = steps.argsort(descending=True, stable=True), -(-clients // chunk)
         return [order[group::groups] for group in range(groups)]
 
-    def _cost_of(self, work: Work, data: Samples) -> Cost:
+    def _cost_of(self, work: Work, data: ClientData) -> Cost:
         """What one sample costs, seen once on one sample of one client."""
         if self._cost is None:
             weights = self.layout.views(work.rows[:1])
@@ -112,7 +113,7 @@ class FastEngine(Engine):
             self._cost = costs[0]
         return self._cost
 
-    def train(self, work: Work, data: Samples) -> Trained:
+    def train(self, work: Work, data: ClientData) -> Trained:
         loss = torch.zeros(len(work.clients), device=self.device)
         cost = self._cost_of(work, data)
         per_step = cost.products * work.plan.index.shape[2] * len(work.clients)
@@ -151,7 +152,7 @@ class FastEngine(Engine):
 
     @torch.no_grad()
     def _train_chunk(
-        self, net: StackedNet, work: Work, data: Samples, chosen: Rows, loss: Tensor, ahead: bool
+        self, net: StackedNet, work: Work, data: ClientData, chosen: Rows, loss: Tensor, ahead: bool
     ) -> None:
         counts = work.plan.taken[chosen].T.tolist()  # [T][C]
         staying = work.plan.active[chosen].sum(0).tolist()  # [T]
@@ -219,7 +220,7 @@ class FastEngine(Engine):
                     add_noise(gradient, work.private.noise_std[chunk.here] / work.private.lot, step)
                 self._general_step(work, chunk, gradient, step)
             if work.after_step:
-                work.after_step(rows[:, : self.layout.shared], chunk.here)
+                work.after_step(rows[:, : self.layout.sent], chunk.here)
         everyone.write(work)
         every = everyone.sizes.sum(1)
         mean = (total / every.clamp(min=1)).nan_to_num(nan=torch.inf)
@@ -227,20 +228,20 @@ class FastEngine(Engine):
 
     def _general_step(self, work: Work, chunk: Chunk, gradient: Tensor, step: int) -> None:
         """Momentum, weight decay, an algorithm's correction, and a learning rate of its own at home."""
-        shared, rows, lr = self.layout.shared, chunk.rows, work.lr[step]
+        sent, rows, lr = self.layout.sent, chunk.rows, work.lr[step]
         if work.weight_decay:
             gradient.add_(rows, alpha=work.weight_decay)
         if work.correction:
-            gradient[:, :shared] += work.correction(rows[:, :shared], chunk.here)
+            gradient[:, :sent] += work.correction(rows[:, :sent], chunk.here)
         if chunk.velocity is not None:
             gradient = chunk.velocity.mul_(work.momentum).add_(gradient)
         change = gradient * chunk.active[:, step, None]
-        rows[:, :shared].sub_(change[:, :shared], alpha=lr)
-        rows[:, shared:].sub_(change[:, shared:], alpha=lr if work.home_lr is None else work.home_lr)
+        rows[:, :sent].sub_(change[:, :sent], alpha=lr)
+        rows[:, sent:].sub_(change[:, sent:], alpha=lr if work.home_lr is None else work.home_lr)
 
     @torch.no_grad()
     def predict(
-        self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples, alike: bool = False
+        self, rows: Tensor, buffers: Tensor, index: Tensor, data: ClientData, alike: bool = False
     ) -> tuple[Tensor, Tensor]:
         clients, count = index.shape
         loss = torch.zeros(clients, count, device=self.device, dtype=rows.dtype)

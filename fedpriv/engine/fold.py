@@ -35,7 +35,7 @@ class Fold:
             return None
         if not (isinstance(flatten, nn.Flatten) and isinstance(linear, StackedLinear)):
             return None
-        if any(e.name.startswith("model.1.") and e.stop > layout.shared for e in layout.entries):
+        if any(e.name.startswith("model.1.") and e.stop > layout.sent for e in layout.entries):
             return None  # the layer is personal
         return cls(net, layers[0], linear, nn.Sequential(*list(model)[2:]))
 

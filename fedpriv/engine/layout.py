@@ -1,4 +1,4 @@
-"""Where each parameter lives in a client's flat vector: shared parameters first, those kept at home after."""
+"""Where each parameter lives in a client's flat vector: sent parameters first, those kept at home after."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Entry:
 
 
 class Layout:
-    """The flat order of a network's parameters; `shared` is D, `total` is P = D + what stays at home."""
+    """The flat order of a network's parameters; `sent` is D, `total` is P = D + what stays at home."""
 
     def __init__(self, named: dict[str, Tensor], home: Iterable[str] = ()):
         home = set(home)
@@ -31,7 +31,7 @@ class Layout:
             self.entries.append(Entry(name, shape, position, position + prod(shape)))
             position += prod(shape)
         self.total = position
-        self.shared = sum(e.stop - e.start for e in self.entries if e.name not in home)
+        self.sent = sum(e.stop - e.start for e in self.entries if e.name not in home)
 
     @classmethod
     def of_parameters(cls, network: nn.Module, home: Iterable[str] = ()) -> "Layout":
@@ -43,9 +43,9 @@ class Layout:
         return cls({n: b for n, b in network.named_buffers() if b.is_floating_point()})
 
     @property
-    def shared_entries(self) -> list[Entry]:
+    def sent_entries(self) -> list[Entry]:
         """The tensors that leave a client, in order (per-tensor methods cut the upload here)."""
-        return [e for e in self.entries if e.stop <= self.shared]
+        return [e for e in self.entries if e.stop <= self.sent]
 
     def views(self, rows: Tensor) -> dict[str, Tensor]:
         """Named [C, *shape] views into rows [C, P]; writing to a view writes to the rows."""

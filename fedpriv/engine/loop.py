@@ -10,9 +10,10 @@ from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 
 from fedpriv.engine.base import Engine
+from fedpriv.engine.data import ClientData
 from fedpriv.engine.dropout import NamedDropout, name_dropouts, sample_names
 from fedpriv.engine.layout import Layout
-from fedpriv.engine.work import Samples, Trained, Work
+from fedpriv.engine.work import Trained, Work
 
 
 class LoopEngine(Engine):
@@ -40,17 +41,17 @@ class LoopEngine(Engine):
         self.buffers.write(buffers, network)
         return network
 
-    def train(self, work: Work, data: Samples) -> Trained:
+    def train(self, work: Work, data: ClientData) -> Trained:
         losses = [self._client(work, data, position) for position in range(len(work.clients))]
         return Trained(torch.tensor(losses, device=self.device))
 
-    def _client(self, work: Work, data: Samples, position: int) -> float:
+    def _client(self, work: Work, data: ClientData, position: int) -> float:
         row, own = work.rows[position], data.owned[work.clients[position]]
         network = self._load(row, work.buffers[position])
         plan = work.plan.rows(slice(position, position + 1))
         all_own, all_shared = int(plan.size.sum()), int((plan.taken - plan.size).sum())
         velocity = torch.zeros_like(row)
-        shared, here = self.layout.shared, slice(position, position + 1)
+        sent, here = self.layout.sent, slice(position, position + 1)
         total, seen = 0.0, 0
         for step, lr in enumerate(work.lr):
             if not work.plan.active[position, step]:
@@ -77,12 +78,12 @@ class LoopEngine(Engine):
             total, seen = total + loss, seen + size
             gradient = gradient + work.weight_decay * row
             if work.correction:
-                gradient[:shared] += work.correction(row[None, :shared], here)[0]
+                gradient[:sent] += work.correction(row[None, :sent], here)[0]
             velocity = work.momentum * velocity + gradient
-            row[:shared] -= lr * velocity[:shared]
-            row[shared:] -= (lr if work.home_lr is None else work.home_lr) * velocity[shared:]
+            row[:sent] -= lr * velocity[:sent]
+            row[sent:] -= (lr if work.home_lr is None else work.home_lr) * velocity[sent:]
             if work.after_step:
-                work.after_step(row[None, :shared], here)
+                work.after_step(row[None, :sent], here)
         work.buffers[position] = self.buffers.flatten(network)
         return total / seen if seen else float("nan")
 
@@ -130,7 +131,7 @@ class LoopEngine(Engine):
 
     @torch.no_grad()
     def predict(
-        self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples, alike: bool = False
+        self, rows: Tensor, buffers: Tensor, index: Tensor, data: ClientData, alike: bool = False
     ) -> tuple[Tensor, Tensor]:
         losses, corrects = [], []
         for row, stats, samples in zip(rows, buffers, index, strict=True):

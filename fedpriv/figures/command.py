@@ -10,7 +10,7 @@ from fedpriv.errors import UserError
 from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss, noise, results, samples, target
 from fedpriv.figures.style import Drawn
 from fedpriv.files import atomically, write_table
-from fedpriv.screen import console, errors
+from fedpriv.session.screen import console, errors
 
 HELP = """\
 usage: fedpriv figure KIND FOLDER ... [out=FILE.png] [by=key,key]

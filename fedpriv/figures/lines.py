@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedpriv.config import GROUPS
+from fedpriv.config.schema import GROUPS
 from fedpriv.errors import UserError
 from fedpriv.figures.results import Result
 

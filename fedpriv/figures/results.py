@@ -10,12 +10,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from fedpriv.catalogue import contents, option_of
-from fedpriv.config import GROUPS
+from fedpriv.config.catalogue import contents, option_of
+from fedpriv.config.identity import IGNORED
+from fedpriv.config.limits import cut
+from fedpriv.config.schema import GROUPS
 from fedpriv.errors import UserError
-from fedpriv.identity import IGNORED
-from fedpriv.limits import cut
-from fedpriv.screen import errors
+from fedpriv.session.screen import errors
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
-from fedpriv.declarations import ALONE, MechanismFacts, Wiring
 from fedpriv.mechanisms.participation import FixedNumber
 from fedpriv.mechanisms.training import LocalTraining
-from fedpriv.part import Part
+from fedpriv.parts.base import Part
+from fedpriv.parts.declarations import ALONE, MechanismFacts, Wiring
 from fedpriv.privacy.events import Unprotected
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.randomness.gaussian import END
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round, Setting
+from fedpriv.rounds.setting import Round, Setting
 
 DIAGNOSTICS = (
     "diagnostics, computed on raw data and not private: losses, accuracies and what a part remarks (such as "

@@ -26,18 +26,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.declarations import MechanismFacts
 from fedpriv.engine.work import Rows
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import FLOATS, Mechanism
 from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, clip, one_budget, rate_of, sampler_of
 from fedpriv.mechanisms.participation import Poisson
 from fedpriv.mechanisms.training import LocalTraining
+from fedpriv.parts.declarations import MechanismFacts
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import SampledGaussian
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round, Setting
+from fedpriv.rounds.setting import Round, Setting
 
 MEDIAN_CAP = 10.0
 
@@ -87,7 +87,7 @@ class CDP(Mechanism):
     def calibrate(self, setting: Setting) -> Guarantee:
         if self.clip == "step":
             self.training = PulledBack(setting, lambda: self.threshold)
-        rate, width = rate_of(setting), setting.layout.shared + 1  # the adaptive bit is one more
+        rate, width = rate_of(setting), setting.layout.sent + 1  # the adaptive bit is one more
         z = noise_multiplier(
             lambda z: (SampledGaussian(rate, z, numbers=width),),
             epsilon=one_budget(setting),
@@ -96,7 +96,7 @@ class CDP(Mechanism):
             accountant=setting.accountant,
         )
         self.z, self.z_update = z, z
-        tensors = len(setting.layout.shared_entries)
+        tensors = len(setting.layout.sent_entries)
         claimed = [(SampledGaussian(rate, z, numbers=width),)]
         details: dict[str, Any] = {"clip_norm": self.clip_norm, "bound": self.bound, "clip": self.clip}
         flaws: tuple[str, ...] = ()
@@ -153,14 +153,14 @@ class CDP(Mechanism):
         return clipped
 
     def _clip_at_medians(self, messages: Tensor) -> Tensor:
-        if messages.shape[1] != self.setting.layout.shared:
+        if messages.shape[1] != self.setting.layout.sent:
             raise UserError(
                 "dp_variant.bound=paper clips the model's own tensors, but this algorithm sends more; use "
                 "bound=fixed or adaptive"
             )
         clipped = messages.clone()
         self._bounds = []
-        for entry in self.setting.layout.shared_entries:
+        for entry in self.setting.layout.sent_entries:
             part = clipped[:, entry.start : entry.stop]
             norms = part.norm(dim=1, keepdim=True)
             bound = min(float(norms.median()), MEDIAN_CAP) if len(norms) else 0.0
@@ -171,7 +171,7 @@ class CDP(Mechanism):
     def server(self, aggregate: Tensor, round_: Round, largest_weight: float, source: Source) -> Tensor:
         noise = source.normal(aggregate)
         if self.bound == "paper":
-            for entry, bound in zip(self.setting.layout.shared_entries, self._bounds, strict=True):
+            for entry, bound in zip(self.setting.layout.sent_entries, self._bounds, strict=True):
                 noise[entry.start : entry.stop] *= self.z * bound * largest_weight
             return aggregate + noise
         if self.bound == "fixed":

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import DIAGNOSTICS, TUNING
-from fedpriv.setting import Setting
+from fedpriv.rounds.setting import Setting
 
 RELATION = "add or remove one client with all its samples"
 NOT_COVERED = (

@@ -29,19 +29,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.declarations import MechanismFacts
 from fedpriv.engine.base import cores
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, clip, one_budget, rate_of, sampler_of
 from fedpriv.mechanisms.participation import Poisson
-from fedpriv.mechanisms.poisson import skellam
 from fedpriv.mechanisms.rotation import hadamard, padded, random_signs
+from fedpriv.parts.declarations import MechanismFacts
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.ledger import Guarantee, Observer
 from fedpriv.privacy.skellam import SampledSkellam, l1_norm, rounded_norm
+from fedpriv.randomness.poisson import skellam
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round, Setting
+from fedpriv.rounds.setting import Round, Setting
 from fedpriv.uploads.secure_sum import centred, least
 
 MOST_BITS = 24  # residues and a few masks must fit 32-bit integers
@@ -80,7 +80,7 @@ class DDP(Mechanism):
 
     def calibrate(self, setting: Setting) -> Guarantee:
         self._count = self.facts.participation.rounds_charged(setting)
-        self.width = padded(setting.layout.shared)
+        self.width = padded(setting.layout.sent)
         self.cohort = setting.sample_rate * setting.clients
         z = self._calibrate(self.bits)
         if z is None:
@@ -183,7 +183,7 @@ class DDP(Mechanism):
 
     def client(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         """Integers modulo 2^bits, [C, j]."""
-        if messages.shape[1] != self.setting.layout.shared:
+        if messages.shape[1] != self.setting.layout.sent:
             raise UserError(
                 "dp_variant=ddp is calibrated to the model's own size, but this algorithm sends more; use "
                 "algorithm=fedavg, fedprox or fedbn"
@@ -248,4 +248,4 @@ class DDP(Mechanism):
             self._wrapped = 0
             aggregate = centred(self._skellam(self.variance, source, aggregate), self.bits)
         unrotated = hadamard((aggregate.to(self._signs.dtype) / self.scale)[None])[0] * self._signs
-        return unrotated[: self.setting.layout.shared] / round_.expected
+        return unrotated[: self.setting.layout.sent] / round_.expected

@@ -28,12 +28,12 @@ from torch import Tensor
 
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import group_charges
-from fedpriv.mechanisms.models import NOT_COVERED, RELATION, SendsModels
+from fedpriv.mechanisms.perturbed_models import NOT_COVERED, RELATION, SendsModels
 from fedpriv.privacy.events import Direct
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.privacy.shuffling import Reports
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round, Setting
+from fedpriv.rounds.setting import Round, Setting
 
 LARGEST = (
     30.0  # above, the less likely point is too rare for a 53-bit uniform number to hit as often as it must
@@ -65,8 +65,8 @@ class Duchi(SendsModels):
                 f"epsilon={largest:g}: a two-point answer needs at most {LARGEST:g} for one weight in one "
                 "round, for more is no answer at random; lower epsilon or use dp=none"
             )
-        width = setting.layout.shared
-        layers = groupby(setting.layout.shared_entries, key=lambda e: e.name.rpartition(".")[0] or e.name)
+        width = setting.layout.sent
+        layers = groupby(setting.layout.sent_entries, key=lambda e: e.name.rpartition(".")[0] or e.name)
         self._layers = [sum(e.stop - e.start for e in entries) for _, entries in layers]
         kinds, rows = group_charges([(e,) for e in setting.budgets.tolist()])
         worst = Reports(largest, width)

@@ -25,7 +25,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.declarations import MechanismFacts
 from fedpriv.engine import batches
 from fedpriv.engine.dropout import sample_names
 from fedpriv.engine.work import Private
@@ -33,11 +32,12 @@ from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import DIAGNOSTICS, FLOATS, TUNING, Mechanism, group_charges
 from fedpriv.mechanisms.participation import FixedNumber
 from fedpriv.mechanisms.training import LocalTraining
+from fedpriv.parts.declarations import MechanismFacts
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import Charge, Direct, SampledGaussian
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Setting
+from fedpriv.rounds.setting import Setting
 
 
 class DPSGD(LocalTraining):

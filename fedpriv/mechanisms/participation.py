@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Setting
+from fedpriv.rounds.setting import Setting
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ from torch import Tensor
 from fedpriv.engine import batches
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import FLOATS, group_charges
-from fedpriv.mechanisms.models import NOT_COVERED, RELATION, SendsModels
+from fedpriv.mechanisms.perturbed_models import NOT_COVERED, RELATION, SendsModels
 from fedpriv.mechanisms.training import LocalTraining
 from fedpriv.privacy.events import Direct, SampledGaussian
 from fedpriv.privacy.floats import outright
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round, Setting
+from fedpriv.rounds.setting import Round, Setting
 
 SAMPLER = "none: who takes part is known; sampling a client's own data is not counted"
 
@@ -122,15 +122,15 @@ def gaussian_guarantee(
             f"accountant={setting.accountant.name}: cannot compose as little noise as PLDP-FL adds to a "
             "model; use accountant=rdp"
         )
-    reach = 2 * bound * math.sqrt(setting.layout.shared)
+    reach = 2 * bound * math.sqrt(setting.layout.sent)
     kinds, rows = group_charges(list(zip(setting.budgets.tolist(), (sigma / reach).tolist(), strict=True)))
     ideal = [(SampledGaussian(1.0, multiplier),) for _, multiplier in rows]
     flaws = (
-        f"{stated}: a client's {setting.layout.shared:,} weights in [-{bound:g}, {bound:g}] can move by "
+        f"{stated}: a client's {setting.layout.sent:,} weights in [-{bound:g}, {bound:g}] can move by "
         f"{reach:.4g} in every round",
     )
     move = 2 * bound / float(sigma.min())
-    told = outright("a weight", move, setting.layout.shared * setting.most, setting.delta) if values else ()
+    told = outright("a weight", move, setting.layout.sent * setting.most, setting.delta) if values else ()
     return Guarantee(
         unit=SendsModels.facts.unit,
         relation=RELATION,

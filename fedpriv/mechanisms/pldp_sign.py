@@ -20,11 +20,11 @@ from torch import Tensor
 
 from fedpriv.errors import positive
 from fedpriv.mechanisms.base import unprotected
-from fedpriv.mechanisms.models import SendsModels
+from fedpriv.mechanisms.perturbed_models import SendsModels
 from fedpriv.mechanisms.pldp_gaussian import gaussian_guarantee, noisy
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round, Setting
+from fedpriv.rounds.setting import Round, Setting
 
 
 class PLDPSign(SendsModels):

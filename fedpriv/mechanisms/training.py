@@ -9,7 +9,7 @@ from torch import Tensor
 from fedpriv.engine import batches
 from fedpriv.engine.work import Private, Rows
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Setting
+from fedpriv.rounds.setting import Setting
 
 
 class LocalTraining:
@@ -25,7 +25,7 @@ class LocalTraining:
 
     def amounts(self, clients: np.ndarray) -> tuple[Tensor, Tensor]:
         """How many samples each has and how many steps it takes, [C] each."""
-        return torch.as_tensor(self.setting.samples[clients]), torch.as_tensor(self.setting.steps[clients])
+        return torch.as_tensor(self.setting.sizes[clients]), torch.as_tensor(self.setting.steps[clients])
 
     def private(self, clients: np.ndarray, noise: Source) -> Private | None:
         """DP-SGD inside local training, or None."""

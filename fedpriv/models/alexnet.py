@@ -2,8 +2,8 @@
 
 from torch import nn
 
+from fedpriv.config.limits import Fraction
 from fedpriv.errors import UserError
-from fedpriv.limits import Fraction
 from fedpriv.models.parts import Activation, Norm, norm_layer, replace_layers
 from fedpriv.models.weights import pretrained_state
 from fedpriv.vision import tv_models

@@ -2,8 +2,8 @@
 
 from torch import nn
 
+from fedpriv.config.limits import Fraction, Width
 from fedpriv.errors import UserError
-from fedpriv.limits import Fraction, Width
 from fedpriv.models.parts import Activation, Norm, activation_layer, flat_size, norm_layer
 
 

@@ -10,8 +10,8 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
+from fedpriv.config.limits import Width, Within
 from fedpriv.errors import UserError
-from fedpriv.limits import Width, Within
 from fedpriv.models.parts import Activation
 
 

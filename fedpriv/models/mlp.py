@@ -4,7 +4,7 @@ from math import prod
 
 from torch import nn
 
-from fedpriv.limits import Width
+from fedpriv.config.limits import Width
 from fedpriv.models.parts import Activation, Norm, activation_layer, norm_vector
 
 

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from torch import Tensor, nn
 
+from fedpriv.config.limits import Within
 from fedpriv.errors import UserError
-from fedpriv.limits import Within
 from fedpriv.models.parts import Activation, Norm, norm_layer, replace_layers
 from fedpriv.models.weights import pretrained_state
 from fedpriv.vision import tv_models

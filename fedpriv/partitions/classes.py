@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
+from fedpriv.config.limits import Count
 from fedpriv.errors import UserError
-from fedpriv.limits import Count
 from fedpriv.partitions.base import Partition
 from fedpriv.partitions.dealing import deal, proportional
 

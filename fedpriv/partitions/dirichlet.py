@@ -10,8 +10,8 @@ from typing import Annotated
 
 import numpy as np
 
+from fedpriv.config.limits import Count, Within
 from fedpriv.errors import UserError
-from fedpriv.limits import Count, Within
 from fedpriv.partitions.base import Partition
 from fedpriv.partitions.dealing import deal, proportional
 

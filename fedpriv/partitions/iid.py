@@ -6,8 +6,8 @@ number the whole training set is dealt and sizes differ by at most one. The whol
 
 import numpy as np
 
+from fedpriv.config.limits import Count
 from fedpriv.errors import UserError
-from fedpriv.limits import Count
 from fedpriv.partitions.base import Partition
 
 

@@ -8,8 +8,8 @@ portion it holds in training, scaled up by one factor common to all clients unti
 
 import numpy as np
 
+from fedpriv.config.limits import Count
 from fedpriv.errors import UserError
-from fedpriv.limits import Count
 from fedpriv.partitions.base import Partition
 
 

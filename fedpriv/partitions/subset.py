@@ -10,8 +10,8 @@ from typing import Annotated
 
 import numpy as np
 
+from fedpriv.config.limits import Within
 from fedpriv.errors import UserError
-from fedpriv.limits import Within
 from fedpriv.partitions.base import Partition
 from fedpriv.partitions.dealing import deal
 

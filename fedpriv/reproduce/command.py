@@ -13,13 +13,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedpriv import identity, screen, sweeping
+from fedpriv.commands import sweeping
+from fedpriv.config import identity
 from fedpriv.engine.base import cores
 from fedpriv.errors import UserError
 from fedpriv.reproduce import recipe as recipes
 from fedpriv.reproduce import rows
 from fedpriv.reproduce.plan import Job, collect, distinct, expected_seconds, jobs_of
 from fedpriv.reproduce.recipe import SCALES, Scale
+from fedpriv.session import screen
 
 USAGE = """\
 usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all [options] [hydra/launcher=... key=value ...]

@@ -12,9 +12,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fedpriv import identity
-from fedpriv.composing import compose, expand
-from fedpriv.config import GROUPS
+from fedpriv.config import identity
+from fedpriv.config.composing import compose, expand
+from fedpriv.config.schema import GROUPS
 from fedpriv.device import kind_of_device
 from fedpriv.errors import UserError
 from fedpriv.reproduce import rows

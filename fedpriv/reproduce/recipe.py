@@ -31,7 +31,7 @@ from typing import Any, Literal
 
 import yaml
 
-from fedpriv.composing import expand
+from fedpriv.config.composing import expand
 from fedpriv.errors import UserError
 from fedpriv.reproduce import reference
 from fedpriv.reproduce.reference import Printed

@@ -14,11 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedpriv.config.limits import MOST, cut
 from fedpriv.errors import UserError
 from fedpriv.files import write_atomically
-from fedpriv.limits import MOST, cut
 from fedpriv.reproduce.recipe import Cell, Recipe
-from fedpriv.screen import errors
+from fedpriv.session.screen import errors
 
 FOLDER = Path("outputs") / "reproduced"
 MEASURED = (

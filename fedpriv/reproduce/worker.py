@@ -10,16 +10,16 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig
 
-from fedpriv import sweeping
-from fedpriv.composing import plan
-from fedpriv.config import register
+from fedpriv.commands import sweeping
+from fedpriv.config.composing import plan
+from fedpriv.config.names import register
 from fedpriv.errors import Interrupted
 
 register()
 
 
 def run_cell(told: DictConfig) -> None:
-    from fedpriv.session import execute
+    from fedpriv.session.execution import execute
 
     sweeping.end_with_parent()
     overrides = json.loads(Path(told.cells).read_text())[told.cell]
@@ -34,6 +34,6 @@ def run_cell(told: DictConfig) -> None:
         sweeping.note(folder / sweeping.STATUS, text, sweeping.reason(error), None)
 
 
-# Not as a decorator, for the reason in task.py.
+# Not as a decorator, for the reason in commands/job.py.
 _told = hydra.main(version_base="1.3", config_path="pkg://fedpriv.conf", config_name="reproduce")
 hydra_worker = _told(run_cell)

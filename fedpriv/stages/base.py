@@ -8,11 +8,11 @@ from torch import nn
 
 from fedpriv.datasets.data import Data
 from fedpriv.engine.batches import Plan
-from fedpriv.engine.work import Samples
-from fedpriv.setting import Round
+from fedpriv.engine.data import ClientData
+from fedpriv.rounds.setting import Round
 
 if TYPE_CHECKING:
-    from fedpriv.trainer import Trainer
+    from fedpriv.rounds.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Stage:
     def prepare(self, trainer: "Trainer", origin: Origin) -> None:
         """Change the trainer's data or parts before round 0; release nothing round the ledger."""
 
-    def mix(self, plan: Plan, round_: Round, data: Samples) -> tuple[Plan, Samples]:
+    def mix(self, plan: Plan, round_: Round, data: ClientData) -> tuple[Plan, ClientData]:
         """The batches of a round and what they index; called with the same answer as often as one likes."""
         return plan, data
 

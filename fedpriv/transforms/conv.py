@@ -4,8 +4,8 @@ from typing import Annotated
 
 from torch import nn
 
+from fedpriv.config.limits import Positive, Within
 from fedpriv.errors import UserError
-from fedpriv.limits import Positive, Within
 from fedpriv.transforms.elementwise import Elementwise
 
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor, nn
 
+from fedpriv.config.limits import Positive, Within
 from fedpriv.engine.rules import Stacked, rule
-from fedpriv.limits import Positive, Within
 
 Extent = Literal["fixed", "channel", "pixel"]
 

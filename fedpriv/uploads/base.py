@@ -5,11 +5,11 @@ from typing import Any
 
 from torch import Tensor
 
-from fedpriv.declarations import UploadFacts
-from fedpriv.part import Part
+from fedpriv.parts.base import Part
+from fedpriv.parts.declarations import UploadFacts
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round
+from fedpriv.rounds.setting import Round
 
 
 class Upload(Part, ABC):

@@ -4,9 +4,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fedpriv.declarations import MEANS, UploadFacts
+from fedpriv.parts.declarations import MEANS, UploadFacts
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round
+from fedpriv.rounds.setting import Round
 from fedpriv.uploads.base import Upload
 
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 from torch import Tensor
 
 from fedpriv.aggregators.pfa_plus import PFAPlus
-from fedpriv.declarations import UPDATES, UploadFacts
+from fedpriv.parts.declarations import UPDATES, UploadFacts
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round
+from fedpriv.rounds.setting import Round
 from fedpriv.uploads.plain import Plain
 
 

@@ -25,11 +25,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from fedpriv.declarations import SHARES, UploadFacts
 from fedpriv.errors import UserError
+from fedpriv.parts.declarations import SHARES, UploadFacts
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round
+from fedpriv.rounds.setting import Round
 from fedpriv.uploads.base import Upload
 
 SEED_BYTES = 32

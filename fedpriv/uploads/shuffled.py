@@ -17,12 +17,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedpriv.declarations import MEANS, Order, UploadFacts
 from fedpriv.errors import positive
+from fedpriv.parts.declarations import MEANS, Order, UploadFacts
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.privacy.shuffling import BOUND, Reports, largest_local_epsilon
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round
+from fedpriv.rounds.setting import Round
 from fedpriv.uploads.base import Upload
 
 RELATION = (

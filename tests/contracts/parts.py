@@ -5,12 +5,12 @@ import torch
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.aggregators.mean import Mean
-from fedpriv.declarations import MEANS, MODELS, AggregatorFacts, MechanismFacts
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.mechanisms.cdp import CDP
 from fedpriv.mechanisms.client_level import clip
 from fedpriv.mechanisms.ldp import LDP
 from fedpriv.mechanisms.participation import FixedNumber
+from fedpriv.parts.declarations import MEANS, MODELS, AggregatorFacts, MechanismFacts
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import SampledGaussian
 from fedpriv.privacy.ledger import Guarantee

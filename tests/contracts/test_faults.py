@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedpriv.contracts import bench, tried
+from fedpriv.parts.contracts import bench, tried
 
 PARTS = "tests.contracts.parts"
 

@@ -15,13 +15,13 @@ from fedpriv.errors import UserError
 from fedpriv.figures.grid import grid
 from fedpriv.files import atomically, write_table
 from fedpriv.randomness.source import seed_for
-from fedpriv.screen import console, preparing
+from fedpriv.rounds.trainer import Trainer
+from fedpriv.session.screen import console, preparing
 from fedpriv.stages.fedpd import views
 from fedpriv.stages.fedpd.inversion import invert
 from fedpriv.stages.fedpd.quality import psnr, ssim
 from fedpriv.stages.fedpd.release import clipped
 from fedpriv.stages.fedpd.stage import FedPD
-from fedpriv.trainer import Trainer
 
 HELP = """\
 usage: fedpriv distilled [group=option ...] [key=value ...] [images=8] [epochs=3] [steps=500] [out=FOLDER]

@@ -2,7 +2,7 @@
 
 Each round a part of the clients trains both for some passes over its data and the server averages them.
 Clients run side by side in threads, each in plain torch on one core, so that the numbers do not depend on how
-many threads there are. What protects their updates, if anything, is in guard.py.
+many threads there are. What protects their updates, if anything, is in protection.py.
 """
 
 import copy
@@ -14,16 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpriv.engine.work import Samples
+from fedpriv.engine.data import ClientData
 from fedpriv.errors import UserError
 from fedpriv.models.parts import normalises_batches
-from fedpriv.screen import Notes
-from fedpriv.stages.fedpd.guard import Open, State
+from fedpriv.session.screen import Notes
+from fedpriv.stages.fedpd.protection import Open, State
 from fedpriv.stages.fedpd.vae import Distiller
 
 
 def distil(
-    guard: Open, distiller: Distiller, classifier: nn.Module, data: Samples, workers: int
+    guard: Open, distiller: Distiller, classifier: nn.Module, data: ClientData, workers: int
 ) -> dict[str, Any]:
     """Train both in place; a small history for the record."""
     recipe = guard.recipe
@@ -66,7 +66,7 @@ def _train(
     guard: Open,
     distiller: Distiller,
     classifier: nn.Module,
-    data: Samples,
+    data: ClientData,
     samples: Tensor,
     number: int,
     client: int,

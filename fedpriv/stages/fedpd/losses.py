@@ -31,7 +31,7 @@ from fedpriv.stages.fedpd.vae import Distiller, kl_divergence
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Distillation:
     """All that decides a distillation besides the data, the networks and what is random."""
 
     view: Literal["optimisation", "generalisation"]
@@ -54,7 +54,7 @@ class Recipe:
 class Step:
     """Trains a distiller and a classifier, batch after batch; both start from what they are given."""
 
-    def __init__(self, recipe: Recipe, distiller: Distiller, classifier: nn.Module, source: Source):
+    def __init__(self, recipe: Distillation, distiller: Distiller, classifier: nn.Module, source: Source):
         self.recipe, self.distiller, self.classifier = recipe, distiller.train(), classifier.train()
         self.source, self.number = source, 0  # of the next batch; an empty one counts too
         self.latents, self.feature_noise = source.of("latent"), source.of("feature noise")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedpriv.engine.loop import no_inplace
 from fedpriv.randomness.source import Source
-from fedpriv.stages.fedpd.losses import Recipe, Step
+from fedpriv.stages.fedpd.losses import Distillation, Step
 from fedpriv.stages.fedpd.vae import Distiller
 
 
@@ -26,7 +26,7 @@ class PrivateStep(Step):
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: Distillation,
         distiller: Distiller,
         classifier: nn.Module,
         source: Source,

@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedpriv.engine.work import Samples
+from fedpriv.engine.data import ClientData
 from fedpriv.randomness.source import Source
-from fedpriv.screen import Notes
+from fedpriv.session.screen import Notes
 from fedpriv.stages.fedpd.noise import Distance, Noise, within
 from fedpriv.stages.fedpd.vae import Distiller
 
@@ -58,7 +58,7 @@ def clipped(x: Tensor, bound: float | None) -> Tensor:
 
 
 def released(
-    data: Samples,
+    data: ClientData,
     content: Content,
     distiller: Distiller | None,
     noise: Noise,

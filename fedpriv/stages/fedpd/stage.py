@@ -11,8 +11,8 @@ about neighbours that agree in them; the run's neighbouring relation says so. Re
 epsilon that is computed over all pixels jointly and is large at the paper's noise; noise drawn in
 floats does not reach over the range of a pixel there, so nothing is called provable. The distiller's and the
 classifier's updates are sent without any protection unless ldp or cdp protects the training: then they are
-protected alike (guard.py), and distilling, releasing and training compose. The ablations raw and noise distil
-nothing.
+protected alike (protection.py), and distilling, releasing and training compose. The ablations raw and noise
+distil nothing.
 """
 
 import math
@@ -22,24 +22,24 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import nn
 
+from fedpriv.config.limits import Within
 from fedpriv.engine import batches
-from fedpriv.engine.work import Samples
+from fedpriv.engine.data import ClientData
 from fedpriv.errors import UserError, positive
-from fedpriv.limits import Within
 from fedpriv.models.parts import normalises_batches
 from fedpriv.privacy.ledger import Release
 from fedpriv.randomness.source import Source, generator, key_of, seed_for
-from fedpriv.setting import Round
+from fedpriv.rounds.setting import Round
+from fedpriv.rounds.trainer import Trainer
 from fedpriv.stages.base import Origin, Stage
-from fedpriv.stages.fedpd import keep
+from fedpriv.stages.fedpd import cache
 from fedpriv.stages.fedpd.distil import distil, samples_used
-from fedpriv.stages.fedpd.guard import Open, guard
-from fedpriv.stages.fedpd.losses import Recipe, last_layer
+from fedpriv.stages.fedpd.losses import Distillation, last_layer
 from fedpriv.stages.fedpd.noise import Kind, Noise, charge, epsilon, flaw
+from fedpriv.stages.fedpd.protection import Open, guard
 from fedpriv.stages.fedpd.release import WHAT, Content, distances, released
 from fedpriv.stages.fedpd.share import Shared, in_order
 from fedpriv.stages.fedpd.vae import Distiller
-from fedpriv.trainer import Trainer
 
 NETWORKS = "the distiller's and the auxiliary classifier's updates"
 FLAW = f"{NETWORKS} are sent without any privacy before round 0"
@@ -103,7 +103,7 @@ class FedPD(Stage):
         self.noise = Noise(noise, 0.0 if share == "bare" else std)
         self.share, self.clip, self.latent, self.cache = share, clip, latent, cache
         self.distil_epsilon, self.distil_clip = distil_epsilon, distil_clip
-        self.recipe = Recipe(
+        self.recipe = Distillation(
             view=view,
             entropy=entropy,
             noise=Noise(noise, std if distil_noise_std is None else distil_noise_std),
@@ -133,7 +133,7 @@ class FedPD(Stage):
         if self.distils:
             self.guard = self._guard(trainer, origin)
         replaced, emptied = distances(self.share, low, high, origin.data.shape, self.clip)
-        rows = int(setting.samples.max()) if protects.unit == "client" else 1
+        rows = int(setting.sizes.max()) if protects.unit == "client" else 1
         # The charge is for the training's neighbours; what is removed leaves an empty row: sizes are public.
         moved, how = (replaced, "replaced") if protects.replaces else (emptied, "emptied")
         jointly = moved.times(rows)
@@ -175,7 +175,7 @@ class FedPD(Stage):
         return remarks
 
     def _guard(self, trainer: Trainer, origin: Origin) -> Open:
-        sizes = [samples_used(int(n), self.recipe.data_fraction) for n in trainer.setting.samples]
+        sizes = [samples_used(int(n), self.recipe.data_fraction) for n in trainer.setting.sizes]
         with torch.random.fork_rng(devices=[]):
             classifier = origin.model()
             networks = (Distiller(origin.data.shape, *public_range(origin), self.latent), classifier)
@@ -234,15 +234,15 @@ class FedPD(Stage):
         last_layer(classifier)
         self.distiller = distiller.to(device, dtype)
         self.classifier = classifier.to(device, dtype)
-        key = keep.fingerprint(self.guard, self.distiller, self.classifier, trainer.train)
-        kept = keep.load(key) if self.cache else None
+        key = cache.fingerprint(self.guard, self.distiller, self.classifier, trainer.train)
+        kept = cache.load(key) if self.cache else None
         if kept is None:
             history = distil(
                 self.guard, self.distiller, self.classifier, trainer.train, trainer.engine.workers
             )
             states = {"distiller": self.distiller.state_dict(), "classifier": self.classifier.state_dict()}
             if self.cache:
-                keep.save(key, {**states, "history": history})
+                cache.save(key, {**states, "history": history})
         else:
             self.distiller.load_state_dict(kept["distiller"])
             self.classifier.load_state_dict(kept["classifier"])
@@ -254,10 +254,10 @@ class FedPD(Stage):
 
     # -- every round
 
-    def mix(self, plan: batches.Plan, round_: Round, data: Samples) -> tuple[batches.Plan, Samples]:
+    def mix(self, plan: batches.Plan, round_: Round, data: ClientData) -> tuple[batches.Plan, ClientData]:
         """Own batches as they are, and behind them passes over a fresh share, which follows from the round's
         and the client's number, whoever else takes part."""
-        sizes, batch_size = torch.as_tensor(round_.samples), self._setting.batch_size
+        sizes, batch_size = torch.as_tensor(round_.sizes), self._setting.batch_size
         behind, passes = in_order(sizes, batch_size, plan.active)
         owned = torch.zeros(len(data.size), int(sizes.max()) * (1 + passes), dtype=torch.int64)
         own = data.owned[round_.clients].cpu()
@@ -273,7 +273,7 @@ class FedPD(Stage):
     def downlink(self, round_: Round) -> int:
         """A share is sent with the model."""
         numbers: int = self._facts["shared_bytes"] // self._facts["shared_samples"]
-        return int(round_.samples.sum()) * numbers
+        return int(round_.sizes.sum()) * numbers
 
     def summary(self) -> dict[str, Any]:
         return {"stage": self._facts}

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedpriv.engine.data import ClientData
 from fedpriv.engine.dropout import name_dropouts
-from fedpriv.engine.work import Samples
 from fedpriv.randomness.source import Source, generator, key_of
-from fedpriv.screen import Notes
+from fedpriv.session.screen import Notes
 from fedpriv.stages.fedpd.release import features
 from fedpriv.stages.fedpd.vae import Distiller
 
@@ -32,7 +32,7 @@ def seen(x: Tensor, view: str, distiller: Distiller) -> Tensor:
 
 def train(
     classifier: nn.Module,
-    data: Samples,
+    data: ClientData,
     view: str,
     distiller: Distiller,
     *,
@@ -63,7 +63,7 @@ def train(
 
 
 @torch.no_grad()
-def accuracy(classifier: nn.Module, data: Samples, view: Callable[[Tensor], Tensor]) -> float:
+def accuracy(classifier: nn.Module, data: ClientData, view: Callable[[Tensor], Tensor]) -> float:
     """On all samples."""
     right = 0
     for block in torch.arange(len(data.y), device=data.y.device).split(_BLOCK):

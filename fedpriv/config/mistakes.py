@@ -14,9 +14,9 @@ from hydra.errors import (
 )
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
-from fedpriv.config import GROUPS, described
+from fedpriv.config.limits import cut
+from fedpriv.config.schema import GROUPS, described
 from fedpriv.errors import UserError
-from fedpriv.limits import cut
 
 _FILES = {
     getattr(errno, name): reason

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+import fedpriv
 from fedpriv.errors import UserError
 from fedpriv.files import json_text, write_atomically
-from fedpriv.growing import Growing
-from fedpriv.screen import errors
-from fedpriv.trainer import RoundResult, Trainer
+from fedpriv.rounds.trainer import RoundResult, Trainer
+from fedpriv.session.growing import Growing
+from fedpriv.session.screen import errors
 
 METRICS = (
     "round", "accuracy_local", "accuracy_global", "loss_local", "loss_global", "train_loss_mean", "emd_mean",
@@ -100,7 +101,7 @@ class Recorder:
         self.folder = folder
         self.columns = (*METRICS, *trainer.diagnostics())
         self.rows: list[dict[str, str]] = []
-        self._samples, self._budgets = trainer.setting.samples, trainer.setting.budgets  # [K]
+        self._samples, self._budgets = trainer.setting.sizes, trainer.setting.budgets  # [K]
         self._spent = trainer.ledger.claimed()  # [K] epsilon after the last row
         metrics, clients = folder / "metrics.csv", folder / "clients.csv"
         if before is None:
@@ -137,7 +138,7 @@ class Recorder:
         values = (
             result.number + 1,
             view and view.accuracy_local,
-            view and view.accuracy_whole,
+            view and view.accuracy_global,
             view and _shown(view.loss_local),
             view and _shown(view.loss_whole),
             float(trained.mean()) if len(trained) else None,
@@ -218,14 +219,9 @@ def _peak_memory() -> float:
 
 def git_revision() -> str | None:
     """The commit this code was run from, with a mark if it was changed since; None outside a checkout."""
-    here = Path(__file__)
+    here = Path(fedpriv.__file__)
     commands = (
-        [
-            "git",
-            "ls-files",
-            "--error-unmatch",
-            here.name,
-        ],  # an installed copy inside somebody's checkout fails
+        ["git", "ls-files", "--error-unmatch", here.name],  # a copy installed in somebody's checkout fails
         ["git", "rev-parse", "HEAD"],
         ["git", "status", "--porcelain", "--", "."],
     )

@@ -10,12 +10,12 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from fedpriv.declarations import MechanismFacts
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import DIAGNOSTICS, TUNING, Mechanism
 from fedpriv.mechanisms.participation import FixedNumber
+from fedpriv.parts.declarations import MechanismFacts
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round
+from fedpriv.rounds.setting import Round
 
 RELATION = "replace all data of one client by any other, as seen by the server (local differential privacy)"
 NOT_COVERED = (
@@ -38,7 +38,7 @@ class SendsModels(Mechanism):
         """What is sent, [C, D], from local models of finite weights, [C, D]."""
 
     def client(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
-        if messages.shape[1] != self.setting.layout.shared:
+        if messages.shape[1] != self.setting.layout.sent:
             raise UserError(
                 "dp_variant: this one perturbs the model's own weights, but the algorithm sends more; use "
                 "algorithm=fedavg"

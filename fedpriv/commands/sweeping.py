@@ -14,10 +14,10 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from rich.table import Table
 
-from fedpriv.composing import shown
-from fedpriv.explain import explain
+from fedpriv.config.composing import shown
+from fedpriv.config.mistakes import explain
 from fedpriv.files import json_text, make_folder, read_json, write_atomically
-from fedpriv.screen import _accuracy, console, number
+from fedpriv.session.screen import _accuracy, console, number
 
 STATUS = "status.json"
 PARENT = "FEDPRIV_PARENT"  # process whose end ends the workers it started on this machine

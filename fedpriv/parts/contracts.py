@@ -22,23 +22,23 @@ from fedpriv.aggregators.sum import Sum
 from fedpriv.algorithms.base import Algorithm
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.building import build, make
-from fedpriv.composing import compose
-from fedpriv.config import target_of
-from fedpriv.declarations import Wiring
+from fedpriv.config.composing import compose
+from fedpriv.config.options import target_of
 from fedpriv.engine.layout import Layout
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
+from fedpriv.parts.declarations import Wiring
+from fedpriv.parts.wiring import wire
 from fedpriv.privacy import accountants
 from fedpriv.privacy.events import Event, SampledGaussian
 from fedpriv.privacy.skellam import SampledSkellam
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Round, Setting
+from fedpriv.rounds.setting import Round, Setting
+from fedpriv.rounds.trainer import Trainer
 from fedpriv.stages.base import Stage
-from fedpriv.trainer import Trainer
 from fedpriv.uploads.base import Upload
 from fedpriv.uploads.plain import Plain
 from fedpriv.uploads.secure_sum import SecureSum
-from fedpriv.wiring import wire
 
 SEAMS: dict[str, type] = {
     "dp_variant": Mechanism,
@@ -128,7 +128,7 @@ def setting() -> Setting:
         rounds=4,
         sample_rate=0.8,
         batch_size=10,
-        samples=samples,
+        sizes=samples,
         steps=per_epoch,
         epochs_steps=per_epoch,
         layout=Layout({f"t{i}": torch.zeros(_WIDTH // 3) for i in range(3)}),
@@ -146,7 +146,7 @@ def round_of(facts: Setting, clients: Any, constant: bool = True) -> Round:
         clients=who,
         expected=facts.sample_rate * facts.clients if constant else float(max(1, len(who))),
         constant_weights=constant,
-        samples=facts.samples[who],
+        sizes=facts.sizes[who],
         steps=facts.steps[who],
         lr=0.1,
         budgets=facts.budgets[who],

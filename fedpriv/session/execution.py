@@ -12,17 +12,19 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from fedpriv import __version__, checkpoint, identity, pictures
+from fedpriv import __version__
 from fedpriv.building import Run, build, make, source
+from fedpriv.config import identity
+from fedpriv.config.identity import Identity
 from fedpriv.errors import Interrupted, UserError
 from fedpriv.files import alone, json_text, make_folder, read_json, remove, write_atomically
-from fedpriv.identity import Identity
 from fedpriv.partitions import picture
 from fedpriv.randomness.source import KEY_BYTES
-from fedpriv.recorder import Recorder, git_revision, reached, read_rounds
-from fedpriv.samples import SAMPLES, KeptSamples
-from fedpriv.screen import Watch, console, errors, preparing, result_table
-from fedpriv.trainer import Trainer
+from fedpriv.rounds.trainer import Trainer
+from fedpriv.session import checkpoint, pictures
+from fedpriv.session.kept_samples import SAMPLES, KeptSamples
+from fedpriv.session.recorder import Recorder, git_revision, reached, read_rounds
+from fedpriv.session.screen import Watch, console, errors, preparing, result_table
 
 LOSSES = ("train_loss_mean", "loss_local", "loss_global", "emd_mean")
 IDENTITY, KEY = "identity.txt", "noise.key"
@@ -120,7 +122,7 @@ def _train(
         identity=own.config,
         data=own.data,
         code=identity.code(),
-        parameters=trainer.setting.layout.shared,
+        parameters=trainer.setting.layout.sent,
         warnings=run.warnings,
         **trainer.stage.summary(),
     )

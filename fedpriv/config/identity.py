@@ -17,7 +17,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fedpriv.config import GROUPS, Settings, target_of
+import fedpriv
+from fedpriv.config.options import target_of
+from fedpriv.config.schema import GROUPS, Schema
 from fedpriv.device import kind_of_device
 from fedpriv.errors import UserError
 
@@ -32,9 +34,7 @@ _LENGTH, _SHORT = 16, 8
 
 def of_config(cfg: DictConfig, device: str | None = None) -> str:
     """Sixteen characters that say what is run, on the config's kind of device or on the one given."""
-    content = {
-        f.name: _plain(cfg[f.name]) for f in fields(Settings) if f.name in cfg and f.name not in IGNORED
-    }
+    content = {f.name: _plain(cfg[f.name]) for f in fields(Schema) if f.name in cfg and f.name not in IGNORED}
     for group in set(GROUPS) & set(content):
         if source := _source(group, content[group]):
             content[group]["_source_"] = source
@@ -86,7 +86,7 @@ def _source(group: str, node: Any) -> str | None:
         target = target_of(group, node)
     except UserError:  # `check` will say what is wrong with it
         return None
-    if str(getattr(target, "__module__", "")).partition(".")[0] == __package__:
+    if str(getattr(target, "__module__", "")).partition(".")[0] == fedpriv.__name__:
         return None
     try:
         return digest(Path(inspect.getfile(target)).read_bytes())
@@ -97,7 +97,7 @@ def _source(group: str, node: Any) -> str | None:
 @cache
 def code() -> str:
     """A digest of this package's own source."""
-    root = Path(__file__).parent
+    root = Path(fedpriv.__file__).parent
     return digest(
         *(b for p in sorted(root.rglob("*.py")) for b in (str(p.relative_to(root)).encode(), p.read_bytes()))
     )

@@ -19,7 +19,7 @@ class Setting:
     rounds: int
     sample_rate: float
     batch_size: int
-    samples: np.ndarray  # [K] training samples of each client
+    sizes: np.ndarray  # [K] training samples of each client
     steps: np.ndarray  # [K] local steps a round
     epochs_steps: np.ndarray  # [K] batches in one pass over a client's data
     layout: Layout
@@ -49,7 +49,7 @@ class Round:
     clients: np.ndarray  # [C] client numbers in ascending order
     expected: float  # the public number of participants to normalise by
     constant_weights: bool  # whether weights must not depend on who takes part
-    samples: np.ndarray  # [C]
+    sizes: np.ndarray  # [C]
     steps: np.ndarray  # [C] local steps
     lr: float  # local learning rate
     budgets: np.ndarray  # [C]

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fedpriv.files import atomically
-from fedpriv.recorder import Recorder
-from fedpriv.trainer import Trainer
+from fedpriv.rounds.trainer import Trainer
+from fedpriv.session.recorder import Recorder
 
 
 def curves(recorder: Recorder, title: str, folder: Path) -> None:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fedpriv.declarations import ALONE, Wiring
-from fedpriv.setting import Setting
+from fedpriv.parts.declarations import ALONE, Wiring
+from fedpriv.rounds.setting import Setting
 
 
 class Part:

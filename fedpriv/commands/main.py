@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except Exception as error:
-        from fedpriv.explain import explain
+        from fedpriv.config.mistakes import explain
 
         if isinstance(error, Interrupted):
             print(error, file=sys.stderr)
@@ -109,16 +109,16 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run(rest: list[str]) -> int:
-    from fedpriv import sweeping, task
-    from fedpriv.composing import prepared
+    from fedpriv.commands import job, sweeping
+    from fedpriv.config.composing import prepared
 
     if {"--cfg", "-c"} & set(rest):
         return _show_config(rest)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors reach us, instead of Hydra printing and exiting
     sys.argv = [sys.argv[0], *prepared(rest)]
-    task.hydra_main()
-    if task.failure is not None:
-        raise task.failure
+    job.hydra_main()
+    if job.failure is not None:
+        raise job.failure
     return 1 if sweeping.failures else 0
 
 
@@ -127,13 +127,13 @@ def _show_config(rest: list[str]) -> int:
     from hydra._internal.utils import get_args_parser
     from omegaconf import OmegaConf
 
-    from fedpriv import task
-    from fedpriv.composing import compose, prepared
+    from fedpriv.commands import job
+    from fedpriv.config.composing import compose, prepared
 
     told = get_args_parser().parse_args(rest)
     if told.cfg != "job":
         sys.argv = [sys.argv[0], *prepared(rest)]
-        task.hydra_main()
+        job.hydra_main()
         return 0
     config = compose(told.overrides, told.config_dir)
     shown = OmegaConf.select(config, told.package) if told.package else config
@@ -167,9 +167,9 @@ def _figure(rest: list[str]) -> int:
 
 def _complete(arguments: list[str]) -> int:
     """Hydra's completion, without the word `run` it does not know and with the short names."""
-    from fedpriv.composing import SHORT, expand
-    from fedpriv.config import GROUPS
-    from fedpriv.task import hydra_main
+    from fedpriv.commands.job import hydra_main
+    from fedpriv.config.composing import SHORT, expand
+    from fedpriv.config.schema import GROUPS
 
     words = os.environ.get("COMP_LINE", "").split(" ")
     if len(words) == 2:
@@ -204,7 +204,7 @@ def _complete(arguments: list[str]) -> int:
 
 def _keys(group: str, before: list[str], word: str) -> list[str]:
     """What a group's option has that begins as the word does."""
-    from fedpriv.composing import in_one_line
+    from fedpriv.config.composing import in_one_line
 
     try:
         with in_one_line():
@@ -218,7 +218,7 @@ def _keys(group: str, before: list[str], word: str) -> list[str]:
 
 def _compose(rest: list[str]) -> Any:
     """What a command that does not run is told, with the user's own options below --config-dir."""
-    from fedpriv.composing import compose, without_config_dir
+    from fedpriv.config.composing import compose, without_config_dir
 
     return compose(*without_config_dir(rest))
 
@@ -227,21 +227,21 @@ def _privacy(rest: list[str]) -> int:
     if {"-h", "--help"} & set(rest):
         print("usage: fedpriv privacy [the same group=option and key=value as for run]")
         return 0
-    from fedpriv.forecast import show
+    from fedpriv.commands.privacy import show
 
     show(_compose(rest))
     return 0
 
 
 def _list(rest: list[str]) -> int:
-    from fedpriv.catalogue import show
+    from fedpriv.config.catalogue import show
 
     show(rest)
     return 0
 
 
 def _check(rest: list[str]) -> int:
-    from fedpriv.contracts import main
+    from fedpriv.parts.contracts import main
 
     return main(rest)
 

@@ -9,7 +9,7 @@ import torch
 from scipy.spatial.distance import pdist
 from torch import Tensor
 
-from fedpriv.engine.work import Samples
+from fedpriv.engine.data import ClientData
 
 EMD_CLIENTS = 200  # pairs grow with the square; more clients are thinned out evenly
 WHOLE_CLIENTS = 500  # more personal networks are thinned out evenly for the view on the whole test set
@@ -23,7 +23,7 @@ class Evaluation:
     correct: np.ndarray  # [K] correct answers on the own split
     loss: np.ndarray  # [K] summed loss on the own split
     count: np.ndarray  # [K] samples of the own split
-    accuracy_whole: float
+    accuracy_global: float
     loss_whole: float
 
     @property
@@ -49,7 +49,7 @@ class Predictor(Protocol):
     """What evaluation asks of an engine: two [C, N] tensors, the losses and which predictions are right."""
 
     def predict(
-        self, rows: Tensor, buffers: Tensor, index: Tensor, data: Samples, alike: bool = False
+        self, rows: Tensor, buffers: Tensor, index: Tensor, data: ClientData, alike: bool = False
     ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -58,7 +58,7 @@ def evaluate(
     models: Callable[[Tensor], Tensor],
     home: Tensor,
     statistics: Tensor,
-    data: Samples,
+    data: ClientData,
     personal: bool = False,
 ) -> Evaluation:
     """Both views; without personal layers one pass over the test set answers for every client.

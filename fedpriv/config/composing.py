@@ -11,9 +11,11 @@ from hydra import initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
-from fedpriv.config import GROUPS, filled, job_of, part_names, register
+from fedpriv.config.limits import cut
+from fedpriv.config.names import job_of, part_names, register
+from fedpriv.config.options import filled
+from fedpriv.config.schema import GROUPS
 from fedpriv.errors import Interrupted, UserError
-from fedpriv.limits import cut
 
 SHORT = {"dp": "dp_variant", "agg": "aggregator"}
 _NAME = r"(['\"]?)(?!null$)[A-Za-z_][\w\-./]*\1"  # of a group's option
@@ -110,7 +112,7 @@ def without_config_dir(arguments: Sequence[str]) -> tuple[list[str], str | None]
 @contextmanager
 def in_one_line() -> Iterator[None]:
     """A user's mistake, whoever found it, is a UserError."""
-    from fedpriv.explain import explain
+    from fedpriv.config.mistakes import explain
 
     try:
         yield

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedpriv.errors import UserError
 from fedpriv.files import atomically, checksum, write_atomically
-from fedpriv.screen import errors
+from fedpriv.session.screen import errors
 
 
 class Growing:

@@ -18,7 +18,7 @@ from fedpriv.building import Run
 from fedpriv.errors import UserError
 from fedpriv.figures.grid import grid
 from fedpriv.files import atomically, write_atomically
-from fedpriv.trainer import Trainer
+from fedpriv.rounds.trainer import Trainer
 
 CLIENTS = 10
 SAMPLES = ("samples.npz", "samples.png")

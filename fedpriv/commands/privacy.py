@@ -8,7 +8,7 @@ from fedpriv.building import build
 from fedpriv.errors import UserError
 from fedpriv.privacy.accountants import ACCOUNTANTS
 from fedpriv.privacy.ledger import Ledger
-from fedpriv.screen import console, errors, number, privacy_line
+from fedpriv.session.screen import console, errors, number, privacy_line
 
 
 def show(cfg: DictConfig) -> None:
@@ -27,7 +27,7 @@ def show(cfg: DictConfig) -> None:
         "accountant": report["accountant"],
         "charged rounds a client": str(rounds),
         "local steps a round": _span(setting.steps),
-        "samples a client": _span(setting.samples),
+        "samples a client": _span(setting.sizes),
         "epsilon budget": _span(setting.budgets),
         "noise multiplier": _span(guarantee.noise),
         "epsilon claimed": _span(trainer.ledger.claimed(np.full(setting.clients, rounds))),

@@ -13,10 +13,11 @@ from typing import Any
 import yaml
 from rich.table import Table
 
-from fedpriv.composing import without_config_dir
-from fedpriv.config import GROUPS, allowed, defaults, options_of, target_of
+from fedpriv.config.composing import without_config_dir
+from fedpriv.config.options import allowed, defaults, options_of, target_of
+from fedpriv.config.schema import GROUPS
 from fedpriv.errors import UserError
-from fedpriv.screen import console
+from fedpriv.session.screen import console
 
 MEANING = {
     "dataset": "arrays, sizes, normalisation",

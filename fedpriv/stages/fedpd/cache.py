@@ -15,15 +15,15 @@ import platformdirs
 import torch
 from torch import Tensor, nn
 
-from fedpriv.engine.work import Samples
+from fedpriv.engine.data import ClientData
 from fedpriv.files import atomically
-from fedpriv.stages.fedpd.guard import Open
+from fedpriv.stages.fedpd.protection import Open
 from fedpriv.stages.fedpd.vae import Distiller
 
 VERSION = 3  # to be raised when the same options begin to give other numbers
 
 
-def fingerprint(guard: Open, distiller: Distiller, classifier: nn.Module, data: Samples) -> str:
+def fingerprint(guard: Open, distiller: Distiller, classifier: nn.Module, data: ClientData) -> str:
     """Of all a distillation depends on: options, noise, key, both networks at the start, who owns what.
 
     It is written to the disk, so it contains no key, only a digest that follows from the key.

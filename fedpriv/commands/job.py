@@ -8,11 +8,13 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from fedpriv import sweeping
-from fedpriv.composing import title
-from fedpriv.config import check, filled, part_names, register
+from fedpriv.commands import sweeping
+from fedpriv.config.checks import check
+from fedpriv.config.composing import title
+from fedpriv.config.names import part_names, register
+from fedpriv.config.options import filled
 from fedpriv.errors import Interrupted
-from fedpriv.screen import console
+from fedpriv.session.screen import console
 
 register()
 
@@ -24,7 +26,7 @@ def run(cfg: DictConfig) -> dict[str, Any] | str | None:
     """Run one experiment; its summary. In a sweep a failure is a line for the report instead of stopping the
     others."""
     global failure
-    from fedpriv.session import execute  # loads torch and Opacus: not for --help or a typo
+    from fedpriv.session.execution import execute  # loads torch and Opacus: not for --help or a typo
 
     context = HydraConfig.get()
     folder = Path(context.runtime.output_dir)

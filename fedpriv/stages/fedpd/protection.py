@@ -20,16 +20,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from fedpriv.declarations import MechanismFacts
 from fedpriv.engine.batches import steps_per_epoch
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import group_charges
 from fedpriv.mechanisms.client_level import clip
+from fedpriv.parts.declarations import MechanismFacts
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import Charge, SampledGaussian
 from fedpriv.randomness.source import Source
-from fedpriv.setting import Setting
-from fedpriv.stages.fedpd.losses import Recipe, Step
+from fedpriv.rounds.setting import Setting
+from fedpriv.stages.fedpd.losses import Distillation, Step
 from fedpriv.stages.fedpd.private_step import PrivateStep
 from fedpriv.stages.fedpd.vae import Distiller
 
@@ -41,7 +41,7 @@ States = tuple[State, State]  # of the distiller and the classifier
 class Open:
     """No protection: updates go out as they are and are averaged by size."""
 
-    recipe: Recipe
+    recipe: Distillation
     sizes: tuple[int, ...]  # samples each client distils with
     source: Source = field(repr=False)  # of all that is random
 
@@ -178,7 +178,7 @@ def _mean(states: Sequence[State], weights: Sequence[int]) -> State:
 
 
 def guard(
-    recipe: Recipe,
+    recipe: Distillation,
     sizes: tuple[int, ...],
     *,
     public: Source,

@@ -10,18 +10,19 @@ from torch import Tensor
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.base import Algorithm
-from fedpriv.declarations import Wiring
 from fedpriv.engine import batches
 from fedpriv.engine.base import Engine
-from fedpriv.engine.work import Samples, Work
+from fedpriv.engine.data import ClientData
+from fedpriv.engine.work import Work
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
-from fedpriv.metrics import Evaluation, earth_movers_distances, evaluate
+from fedpriv.parts.declarations import Wiring
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.randomness.source import Source, generator
-from fedpriv.setting import Round, Setting
+from fedpriv.rounds.metrics import Evaluation, earth_movers_distances, evaluate
+from fedpriv.rounds.setting import Round, Setting
+from fedpriv.rounds.store import ClientStore
 from fedpriv.stages.base import Stage
-from fedpriv.store import ClientStore
 from fedpriv.uploads.base import Upload
 
 _DRAWS = 10_000  # of a round's clients, before it is refused
@@ -54,8 +55,8 @@ class RoundResult:
 @dataclass
 class Trainer:
     setting: Setting
-    train: Samples
-    test: Samples
+    train: ClientData
+    test: ClientData
     engine: Engine
     mechanism: Mechanism
     algorithm: Algorithm
@@ -91,7 +92,7 @@ class Trainer:
             clients=clients,
             expected=expected,
             constant_weights=self.wiring.constant_weights,
-            samples=setting.samples[clients],
+            sizes=setting.sizes[clients],
             steps=setting.steps[clients],
             lr=self.sgd.lr,
             budgets=setting.budgets[clients],
@@ -153,10 +154,10 @@ class Trainer:
 
     def _local_training(self, round_: Round) -> Tensor:
         """Broadcast, train every participant, keep at home what stays there; the local models [C, D]."""
-        shared = self.setting.layout.shared
+        sent = self.setting.layout.sent
         who = torch.as_tensor(round_.clients)
         if not len(who):
-            return self.theta.new_zeros(0, shared)
+            return self.theta.new_zeros(0, sent)
         here = who.to(self.theta.device)
         start = self.algorithm.start(self.theta, here, self.store)  # [C, D]
         rows = torch.cat([start, self.store["home"][here]], 1)  # [C, P]
@@ -174,7 +175,7 @@ class Trainer:
             clients=who,
             plan=plan,
             source=self.source.of("training", round_.number),
-            lr=rates.shared,
+            lr=rates.sent,
             home_lr=rates.home if self.sgd.home_lr is None else self.sgd.home_lr,
             momentum=self.sgd.momentum,
             weight_decay=self.sgd.weight_decay,
@@ -183,14 +184,14 @@ class Trainer:
             after_step=training.after_step(start),
         )
         trained = self.engine.train(work, data)
-        self.store["home"][here] = rows[:, shared:]
+        self.store["home"][here] = rows[:, sent:]
         self.store["statistics"][here] = statistics
         self.losses[round_.number, round_.clients] = trained.loss.cpu().numpy()
-        return rows[:, :shared]
+        return rows[:, :sent]
 
     def _gradients(self, round_: Round, rows: Tensor, statistics: Tensor) -> Tensor:
         """Each participant's gradient over all its samples at the weights `rows`, decay included, [C, D]."""
-        samples = torch.as_tensor(round_.samples)
+        samples = torch.as_tensor(round_.sizes)
         once = batches.steps_per_epoch(samples, self.setting.batch_size)
         source, who = self.source.of("gradients", round_.number), torch.as_tensor(round_.clients)
         plan = batches.shuffled(samples, self.setting.batch_size, once, who, source)
@@ -206,7 +207,7 @@ class Trainer:
         )
         self.engine.train(work, data)
         assert work.measured is not None
-        return (work.measured + self.sgd.weight_decay * rows)[:, : self.setting.layout.shared]
+        return (work.measured + self.sgd.weight_decay * rows)[:, : self.setting.layout.sent]
 
     def evaluate(self) -> Evaluation:
         return evaluate(

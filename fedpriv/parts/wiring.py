@@ -5,7 +5,10 @@
 
 from fedpriv.aggregators.base import Aggregator, Linear
 from fedpriv.algorithms.base import Algorithm
-from fedpriv.declarations import (
+from fedpriv.errors import UserError
+from fedpriv.mechanisms.base import Mechanism
+from fedpriv.parts.base import Part
+from fedpriv.parts.declarations import (
     AggregatorFacts,
     AlgorithmFacts,
     Kind,
@@ -14,10 +17,7 @@ from fedpriv.declarations import (
     UploadFacts,
     Wiring,
 )
-from fedpriv.errors import UserError
-from fedpriv.mechanisms.base import Mechanism
-from fedpriv.part import Part
-from fedpriv.setting import Setting
+from fedpriv.rounds.setting import Setting
 from fedpriv.uploads.base import Upload
 
 _WORDS: dict[Kind, str] = {
