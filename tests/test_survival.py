@@ -331,7 +331,8 @@ def test_two_sweeps_in_one_folder_count_their_own_cells(tmp_path, capfd, monkeyp
 
 
 def test_a_worker_ends_when_its_parent_is_killed(tmp_path):
-    child = "import time; from fedpriv.commands import sweeping; sweeping.end_with_parent(); print('up', flush=True);"
+    child = "import time; from fedpriv.commands import sweeping; sweeping.end_with_parent();"
+    child += "print('up', flush=True);"
     child += "time.sleep(99)"
     parent = (
         "import os, subprocess, sys; os.environ['FEDPRIV_PARENT'] = str(os.getpid());"
