@@ -1,6 +1,9 @@
 """Where tensors live."""
 
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from fedpriv.errors import UserError
 
@@ -20,3 +23,8 @@ def choose_device(name: str) -> torch.device:
     if not _present()[kind]:
         raise UserError(f"device={name}: there is none on this machine; use device=auto or device=cpu")
     return torch.device(kind)
+
+
+def there(values: Any, device: torch.device) -> Tensor:
+    """A tensor, an array or a list on a device, without waiting for what the device is at."""
+    return torch.as_tensor(values).to(device, non_blocking=device.type != "mps")

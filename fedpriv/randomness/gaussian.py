@@ -34,39 +34,42 @@ HALF = 0.5
 RADIUS_BITS, ANGLE_BITS = 46, 18
 
 
-def normals(key: Tensor, names: Tensor, width: int) -> Tensor:
-    """Float32 [N, width] for rows named [N, 3]; key: int32 [8]."""
+def normals(start: Tensor, names: Tensor, width: int) -> Tensor:
+    """Float32 [..., width] for rows named [..., 3]; start: chacha.head of a key."""
     groups = -(-width // GROUP)
-    numbers = torch.arange(groups * LANES, dtype=torch.int32, device=key.device)
-    words = chacha.blocks(key, numbers, names)  # [N, groups * LANES, 16]
-    pairs = words.view(len(names), groups, LANES, 8, 2).permute(0, 1, 3, 4, 2)  # [N, groups, 8, 2, LANES]
-    z = torch.stack(pair(pairs[..., 0, :], pairs[..., 1, :]), 3)  # [N, groups, 8, 2, LANES]
-    return z.reshape(len(names), -1)[:, :width]
+    numbers = torch.arange(groups * LANES, dtype=torch.int32, device=start.device)
+    words = chacha.blocks(start, numbers, names)  # [..., groups * LANES, 16]
+    words = words.unflatten(-1, (8, 2)).unflatten(-3, (groups, LANES)).movedim(-3, -1)  # [..., 8, 2, LANES]
+    z = torch.stack(pair(words[..., 0, :], words[..., 1, :]), -2)  # [..., groups, 8, 2, LANES]
+    return z.flatten(-4)[..., :width]
 
 
 def pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Two normals of two int32 words."""
-    high = ((a >> 8) & 0xFFFFFF).to(torch.float32)
-    low = (((a & 0xFF) << 14) | ((b >> ANGLE_BITS) & 0x3FFF)).to(torch.float32)
-    u = high * float(1 << 22) + (low + HALF)  # 2^46 times a uniform number
+    """Two normals of two int32 words.
+
+    A product or sum with `alpha` is one kernel, but may be rounded once instead of twice: only where both are
+    the same, because alpha is a power of two.
+    """
+    low = torch.add((b >> ANGLE_BITS) & 0x3FFF, a & 0xFF, alpha=1 << 14) + HALF
+    u = ((a >> 8) & 0xFFFFFF) * float(1 << 22) + low  # 2^46 times a uniform number
     bits = u.view(torch.int32)
     exponent = (bits - ROOT_HALF) >> 23
-    t = (bits - (exponent << 23)).view(torch.float32) - 1.0
-    logarithm = (exponent - RADIUS_BITS).to(torch.float32) * LN2 + (
-        t - t * t * HALF + t * t * t * _value(LOG, t)
-    )
-    radius = (logarithm.clamp(max=0.0) * -2.0).sqrt()
-    g = ((b & 0xFFFF).to(torch.float32) + HALF) * (1.0 / 65536.0) - HALF
+    t = torch.sub(bits, exponent, alpha=1 << 23).view(torch.float32) - 1.0
+    square = t * t
+    rest = torch.sub(t, square, alpha=HALF) + square * t * _value(LOG, t)
+    logarithm = (exponent - RADIUS_BITS) * LN2 + rest
+    radius = logarithm.clamp(max=0.0).mul(-2.0).sqrt()
+    g = ((b & 0xFFFF) - (32768 - HALF)) * (1.0 / 65536.0)
     square = g * g
     sine, cosine = g * _value(SIN, square), _value(COS, square)
-    odd, flip = (b >> 16) & 1, (b >> 17) & 1
-    x, y = torch.where(odd == 1, -sine, cosine), torch.where(odd == 1, cosine, sine)
-    sign = (1 - 2 * flip).to(torch.float32) * radius
-    return x * sign, y * sign
+    odd = (b & (1 << 16)) != 0
+    x, y = torch.where(odd, -sine, cosine), torch.where(odd, cosine, sine)
+    signed = (radius.view(torch.int32) ^ ((b & (1 << 17)) << 14)).view(torch.float32)
+    return x * signed, y * signed
 
 
 def _value(polynomial: tuple[float, ...], x: Tensor) -> Tensor:
-    total = torch.full_like(x, polynomial[-1])
-    for coefficient in reversed(polynomial[:-1]):
-        total = total * x + coefficient
-    return total
+    total = x * polynomial[-1]
+    for coefficient in reversed(polynomial[1:-1]):
+        total = (total + coefficient) * x
+    return total + polynomial[0]
