@@ -18,7 +18,7 @@ from fedpriv.config.checks import check
 from fedpriv.config.limits import cut
 from fedpriv.config.options import INJECTED, filled, target_of
 from fedpriv.datasets.base import Data, default_data_dir
-from fedpriv.device import choose_device
+from fedpriv.device import choose_device, kind_of_device, refuse_lacking
 from fedpriv.engine import batches
 from fedpriv.engine.data import ClientData
 from fedpriv.engine.dropout import check_draws
@@ -131,6 +131,10 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
     algorithm: Algorithm = make(cfg, "algorithm")
     aggregator: Aggregator = make(cfg, "aggregator")
     upload: Upload = make(cfg, "upload")
+    kind = kind_of_device(cfg.device)
+    refuse_lacking(kind, f"dtype={cfg.dtype}", (cfg.dtype,))
+    for part in (mechanism, algorithm, aggregator, upload):
+        refuse_lacking(kind, type(part).__name__, part.device_needs)
     facts = {"shape": data.shape, "classes": data.classes, "vocabulary": data.vocabulary}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, "init"))

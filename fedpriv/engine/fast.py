@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedpriv.engine import room
 from fedpriv.engine.base import Engine
 from fedpriv.engine.chunk import Chunk
 from fedpriv.engine.data import ClientData
@@ -28,6 +29,7 @@ _CACHE = 24 << 20  # bytes of weights a chunk may hold on a CPU
 _LIGHT = 16 << 20  # multiplications a step of all clients below which threads cost more than they bring
 _ACTIVATIONS = 96 << 20  # bytes of activations a chunk may hold; with more, each step asks for new pages
 _EVALUATION = 64 << 20  # bytes of activations a worker may hold when only predicting
+_UNSEEN = 1 << 16  # numbers a sample is taken to need before any training
 _TOGETHER = 32  # clients that share one product of the first layer when predicting
 
 
@@ -77,12 +79,13 @@ class FastEngine(Engine):
     def _chunks(self, work: Work, data: ClientData, light: bool) -> list[Rows]:
         """Groups of clients: weights in cache, activations within bounds, work for every worker."""
         clients, width = len(work.clients), work.plan.index.shape[2]
-        on_cpu = self.device.type == "cpu"
-        by_weights = (_CACHE if on_cpu else 1 << 30) // (4 * self.layout.total)
-        floats = max(1, width * self._cost_of(work, data).floats)
-        by_activations = (_ACTIVATIONS if on_cpu else 1 << 30) // (4 * floats)
+        size, floats = work.rows.element_size(), max(1, width * self._cost_of(work, data).floats)
+        if self.device.type == "cpu":
+            fitting = min(_CACHE // (size * self.layout.total), _ACTIVATIONS // (size * floats))
+        else:
+            fitting = room.for_clients(self.device, self.layout.total, floats, size)
         fair = clients if light else -(-clients // self.workers)
-        chunk = max(1, min(by_weights, by_activations, fair))
+        chunk = max(1, min(fitting, fair))
         turns = -(-clients // (chunk * self.workers))
         if turns > 1:  # as many chunks for every worker, all of one size
             chunk = -(-clients // (turns * self.workers))
@@ -143,6 +146,8 @@ class FastEngine(Engine):
         if work.private is None or work.private.noise is None:
             return lambda target, scale, step: None
         noise, who = work.private.noise, chunk.who
+        if self.device.type != "cpu":
+            return room.Drawn(noise, who, chunk.rows, steps).add
         if not ahead or self.workers == 1:
             return lambda target, scale, step: noise.add_normals_(target, scale, who[: len(target)], step)
         draw = self._ahead(partial(noise.normals, who, chunk.rows), steps, ahead)
@@ -246,10 +251,13 @@ class FastEngine(Engine):
         clients, count = index.shape
         loss = torch.zeros(clients, count, device=self.device, dtype=rows.dtype)
         correct = torch.zeros(clients, count, device=self.device, dtype=torch.bool)
-        fitting = _TOGETHER if alike and self._folds else _CACHE // (4 * self.layout.total)
-        together = max(1, min(fitting, clients))
-        floats = self._cost.floats if self._cost else _EVALUATION // 1024  # before any training: be careful
-        at_once = max(16, min(4096, _EVALUATION // (4 * floats)))
+        size, cost = rows.element_size(), self._cost.floats if self._cost else _UNSEEN
+        if self.device.type == "cpu":
+            fitting = _TOGETHER if alike and self._folds else _CACHE // (size * self.layout.total)
+            at_once = max(16, min(4096, _EVALUATION // (size * cost)))
+        else:
+            fitting, at_once = clients, room.for_samples(self.device, cost, size)
+        together = max(1, min(fitting, clients, at_once))
         block = max(1, at_once // together)
 
         def run(net: StackedNet, a: int, b: int, left: int, right: int) -> None:

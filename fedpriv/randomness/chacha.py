@@ -21,15 +21,17 @@ def head(key: np.ndarray) -> Tensor:
 
 
 def blocks(start: Tensor, numbers: Tensor, names: Tensor) -> Tensor:
-    """The words of blocks `numbers` [..., N] of rows `names` [..., 3]: int32 [..., N, 16]; start: a `head`.
+    """The words of blocks `numbers` [..., N] of rows `names` [..., 3]: int32 [..., N, 16].
+
+    `start` is a `head` for all, or one a row [..., 12].
 
     Written for few kernels, of which a device starts one at a time: 13 a round.
     """
     shape = torch.broadcast_shapes(numbers.shape, (*names.shape[:-1], 1))
-    named = names.movedim(-1, 0)[..., None].to(torch.int32)
-    begun = torch.cat([
-        start.view(-1, *[1] * len(shape)).expand(-1, *shape), numbers.expand(1, *shape), named.expand(3, *shape)
-    ])  # fmt: skip  # [16, ..., N]
+    key, named = (t.movedim(-1, 0)[..., None] for t in (start, names.to(torch.int32)))
+    if start.dim() == 1:
+        key = key.view(-1, *[1] * len(shape))
+    begun = torch.cat([key.expand(-1, *shape), numbers.expand(1, *shape), named.expand(3, *shape)])
     a, b, c, d = begun.split(4)
     for turn in range(ROUNDS):
         for first, second in (TURNS[:2], TURNS[2:]):  # four quarter rounds side by side

@@ -35,13 +35,19 @@ RADIUS_BITS, ANGLE_BITS = 46, 18
 
 
 def normals(start: Tensor, names: Tensor, width: int) -> Tensor:
-    """Float32 [..., width] for rows named [..., 3]; start: chacha.head of a key."""
-    groups = -(-width // GROUP)
-    numbers = torch.arange(groups * LANES, dtype=torch.int32, device=start.device)
-    words = chacha.blocks(start, numbers, names)  # [..., groups * LANES, 16]
-    words = words.unflatten(-1, (8, 2)).unflatten(-3, (groups, LANES)).movedim(-3, -1)  # [..., 8, 2, LANES]
-    z = torch.stack(pair(words[..., 0, :], words[..., 1, :]), -2)  # [..., groups, 8, 2, LANES]
-    return z.flatten(-4)[..., :width]
+    """Float32 [..., width] for rows named [..., 3]; start: chacha.head of a key, [12] or one a row."""
+    groups = torch.arange(-(-width // GROUP), dtype=torch.int32, device=start.device)
+    return numbers_of(start, groups, names)[..., :width]
+
+
+def numbers_of(start: Tensor, groups: Tensor, names: Tensor) -> Tensor:
+    """Those of some groups [..., G] of a row's numbers, float32 [..., G * GROUP]."""
+    lanes = torch.arange(LANES, dtype=torch.int32, device=start.device)
+    blocks = (groups[..., None] * LANES + lanes).flatten(-2)
+    words = chacha.blocks(start, blocks, names)  # [..., G * LANES, 16]
+    words = words.unflatten(-1, (8, 2)).unflatten(-3, (-1, LANES)).movedim(-3, -1)  # [..., 8, 2, LANES]
+    z = torch.stack(pair(words[..., 0, :], words[..., 1, :]), -2)  # [..., G, 8, 2, LANES]
+    return z.flatten(-4)
 
 
 def pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

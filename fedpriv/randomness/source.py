@@ -11,7 +11,7 @@ state, so a continued run needs none.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 import numpy as np
@@ -88,6 +88,15 @@ class Source:
         whole = raw[:, ::2].astype(np.uint64) << np.uint64(21) | raw[:, 1::2] >> np.uint32(11)
         return torch.from_numpy(whole.astype(np.float64) * 2.0**-53)
 
+    def uniforms_on(self, device: torch.device, rows: Numbers, width: int, step: int = 0) -> Tensor:
+        """The same made on a device, by torch operations; it must have float64."""
+        if device.type == "cpu":
+            return self.uniforms(rows, width, step)
+        rows = there(rows, device)
+        first, second = self.words_there(rows, 2 * width, step).unflatten(-1, (width, 2)).unbind(-1)
+        whole: Tensor = (first << 21) | (second >> 11)
+        return whole.double() * 2.0**-53
+
     def below(self, chance: float | Tensor, rows: Numbers, width: int, step: int = 0) -> Tensor:
         """True with a given chance (one for all, or [N, 1]) or a little less: bool [N, width], on the CPU."""
         return self.words(rows, width, step) < limit_of(chance)
@@ -127,10 +136,29 @@ class Source:
         calls = count()
         return lambda number: self._raw([0], 2 * number, next(calls)).view(np.uint64)[0]
 
-    def permutation(self, number: int) -> Tensor:
-        """A uniformly random order of `number` things, int64, on the CPU."""
-        raw = self._raw([0], 2 * number, 0).view(np.uint64)[0]
-        return torch.from_numpy(raw.argsort(kind="stable"))
+    def permutation(self, number: int, device: torch.device | None = None) -> Tensor:
+        """A uniformly random order of `number` things, int64, on the CPU or made on a device."""
+        if device is None or device.type == "cpu":
+            raw = self._raw([0], 2 * number, 0).view(np.uint64)[0]
+            return torch.from_numpy(raw.argsort(kind="stable"))
+        words = self.words_there(torch.zeros(1, dtype=torch.int64, device=device), 2 * number)
+        low, high = words.view(number, 2).unbind(1)
+        return (low | (high - (1 << 31)) << 32).argsort(stable=True)  # signed, in the order of unsigned ones
+
+
+def normals_of(sources: Sequence[Source], likes: Sequence[Tensor], step: int = 0) -> list[Tensor]:
+    """What `normal` of each source gives in the shape of each vector; on a device in one draw for all."""
+    where = likes[0].device
+    if where.type == "cpu":
+        return [source.normal(like, step) for source, like in zip(sources, likes, strict=True)]
+    groups = [-(-len(like) // gaussian.GROUP) for like in likes]
+    heads = torch.stack([source._head(where) for source in sources])  # [K, 12]
+    which = there(np.repeat(np.arange(len(groups)), groups), where)  # [M] a group of numbers each
+    first = there(np.concatenate([np.arange(g) for g in groups]).astype(np.int32), where)
+    names = _names_there(torch.zeros_like(which), step)
+    z = gaussian.numbers_of(heads[which], first[:, None], names)  # [M, 1, GROUP]
+    parts = z.view(-1).split([g * gaussian.GROUP for g in groups])
+    return [part[: len(like)].to(like.dtype) for part, like in zip(parts, likes, strict=True)]
 
 
 def limit_of(chance: float | Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from scipy.spatial.distance import pdist
 from torch import Tensor
 
+from fedpriv.device import widest
 from fedpriv.engine.data import ClientData
 
 EMD_CLIENTS = 200  # pairs grow with the square; more clients are thinned out evenly
@@ -75,7 +76,7 @@ def evaluate(
         loss, correct = engine.predict(theta, statistics[:1], everything[None], data)
         own_loss = torch.where(inside, loss[0][data.owned], 0).sum(1)
         own_correct = (correct[0][data.owned] & inside).sum(1)
-        whole = (float(correct.cpu().double().mean()), float(loss.cpu().double().mean()))
+        whole = (float(correct.sum()) / correct.numel(), float(loss.to(widest(device)).mean()))
         return Evaluation(own_correct.cpu().numpy(), own_loss.cpu().numpy(), count, *whole)
 
     def of(block: Tensor, index: Tensor, alike: bool) -> tuple[Tensor, Tensor]:
@@ -91,8 +92,8 @@ def evaluate(
     accuracy = mean_loss = 0.0
     for block in judges.split(_BLOCK):
         loss, correct = of(block, everything.expand(len(block), -1), not personal)
-        accuracy += float(correct.cpu().double().mean(1).sum()) / len(judges)
-        mean_loss += float(loss.cpu().double().mean(1).sum()) / len(judges)
+        accuracy += float((correct.sum(1).cpu().double() / correct.shape[1]).sum()) / len(judges)
+        mean_loss += float(loss.to(widest(device)).mean(1).cpu().double().sum()) / len(judges)
     return Evaluation(own_correct.numpy(), own_loss.numpy(), count, accuracy, mean_loss)
 
 

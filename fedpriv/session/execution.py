@@ -16,6 +16,7 @@ from fedpriv import __version__
 from fedpriv.building import Run, build, make, source
 from fedpriv.config import identity
 from fedpriv.config.identity import Identity
+from fedpriv.device import described
 from fedpriv.errors import Interrupted, UserError
 from fedpriv.files import alone, json_text, make_folder, read_json, remove, write_atomically
 from fedpriv.partitions import picture
@@ -56,6 +57,8 @@ def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
         with preparing():
             run = build(cfg, secret=lambda: _secret(folder))
             samples = KeptSamples(cfg.samples_at, run)
+        if cfg.device == "auto":
+            console.print(f"device=auto: {described(run.trainer.setting.device)}")
         for warning in run.warnings:
             errors.print(f"warning: {warning}", soft_wrap=True)
         own = Identity(identity.of_config(cfg), run.data.fingerprint, identity.of_files(*source(cfg)))

@@ -13,7 +13,7 @@ from fedpriv import compose
 from fedpriv.building import build
 from fedpriv.session import checkpoint
 from fedpriv.session.kept_samples import KeptSamples
-from tests.device.matrix import ALL, PIXELS, SMALL
+from tests.device.matrix import ALL, PIXELS, SMALL, bytes_of_a_round
 from tests.device.watching import Watch
 
 _CONF = Path(__file__).parent / "conf"
@@ -24,37 +24,46 @@ class Ran:
     theta: Tensor
     loss: float
     accuracy: float
-    watch: Watch
+    moved: list[tuple[int, int]]  # bytes of every round, and how many there may be
+
+
+def words_of(name: str) -> dict[str, str]:
+    words = dict(word.split("=", 1) for word in f"{SMALL} {ALL[name]}".split())
+    if words.get("dp", "ldp") != "ldp":
+        words.pop("dp_variant.paper_sigma", None)
+    return words
 
 
 def config(name: str) -> DictConfig:
-    words = dict(word.split("=", 1) for word in f"{SMALL} {ALL[name]}".split())
-    return compose(*(f"{key}={value}" for key, value in words.items()), config_dir=_CONF)
+    return compose(*(f"{key}={value}" for key, value in words_of(name).items()), config_dir=_CONF)
 
 
 def run(name: str, folder: Path, watch: Watch, to_cpu: Callable[[Tensor], Tensor]) -> Ran:
-    """Two rounds, with a checkpoint between that another trainer goes on from."""
-    cfg = config(name)
+    """Two rounds, with a checkpoint between them that the second goes on from."""
+    cfg, moved = config(name), []
     with pytest.MonkeyPatch.context() as patch:
         if name in PIXELS:
             patch.setattr("fedpriv.engine.data._READY", 0)
         made = build(cfg, secret=lambda: bytes(32))
-        samples = KeptSamples(cfg.samples_at, made)
-        samples.keep(made.trainer)
-        watch.kernels = watch.moved = 0
+        trainer, samples = made.trainer, KeptSamples(cfg.samples_at, made)
+        samples.keep(trainer)
         for number in range(cfg.rounds):
-            result = made.trainer.round()
-            samples.keep(made.trainer)
+            before = watch.moved
+            result = trainer.round()
+            widest, width = int(trainer.train.size.max()), 2 * len(trainer.theta)
+            plan = int(trainer.setting.steps.max()) * 3 * cfg.batch_size * len(result.clients)
+            most = bytes_of_a_round(len(result.clients), widest, plan, width, name)
+            moved.append((watch.moved - before, most))
+            samples.keep(trainer)
             if number == 0:
-                checkpoint.save(folder, made.trainer.state())
+                checkpoint.save(folder, trainer.state())
                 state, _ = checkpoint.load(folder)
                 assert state is not None
-                made.trainer.load(state)
+                trainer.load(state)
         samples.write(folder)
         assert result.evaluation is not None
-        return Ran(
-            to_cpu(made.trainer.theta), result.evaluation.loss_whole, result.evaluation.accuracy_global, watch
-        )
+        whole = result.evaluation
+        return Ran(to_cpu(trainer.theta), whole.loss_whole, whole.accuracy_global, moved)
 
 
 def same(a: Tensor, b: Tensor, discrete: bool) -> bool:

@@ -183,9 +183,9 @@ class Device(TorchDispatchMode):
         if here:
             result = _map(result, lambda t: own[id(t)] if id(t) in own else DeviceTensor(t))
         self.watch.saw(func, args, kwargs, result, lambda t: isinstance(t, DeviceTensor))
-        if here and "float64" in self.lacks:
-            if any(t.dtype == torch.float64 for t in _tensors(result, [])):
-                raise RulesError(f"{func}: this device has no float64")
+        wide = any(t.dtype == torch.float64 for t in _tensors(result, []))
+        if here and wide and "float64" in self.lacks:
+            raise RulesError(f"{func}: this device has no float64")
         return result
 
     def _rules(self, func: Any, args: Any, kwargs: dict[str, Any], tensors: list[Tensor]) -> None:
@@ -193,7 +193,9 @@ class Device(TorchDispatchMode):
         if name in self.lacks:
             raise RulesError(f"{func}: this device does not have it")
         if any(t.device == WHERE and not isinstance(t, DeviceTensor) for t in tensors):
-            raise RulesError(f"{func}: a tensor of the device was made where nobody watches; its data are lost")
+            raise RulesError(
+                f"{func}: a tensor of the device was made where nobody watches; its data are lost"
+            )
         others = [t for t in tensors if not isinstance(t, DeviceTensor)]
         if name in _PRODUCTS and not tensors[0].is_floating_point():
             raise RulesError(f"{func}: no product of integers on the device")

@@ -53,16 +53,17 @@ class Watch:
     by_name: Counter[str] = field(default_factory=Counter)  # kernels in steps
     waits: list[str] = field(default_factory=list)  # in steps: what waited, and where
     stepping: bool = False
+    strict: Callable[[bool], None] = lambda on: None  # told when steps begin and end
 
-    def saw(
-        self, func: Any, args: Any, kwargs: Any, result: Any, there: Callable[[Tensor], bool]
-    ) -> None:
+    def saw(self, func: Any, args: Any, kwargs: Any, result: Any, there: Callable[[Tensor], bool]) -> None:
         """An operation with a tensor of the device among what it takes or gives; `there` says which are."""
         name = func._schema.name
         crossing = self._crossing(name, args, kwargs, result, there)
         self.moved += crossing
         if crossing or self._waits(name, args, kwargs):
-            if self.stepping and not (name == "aten::_to_copy" and there(result) and kwargs.get("non_blocking")):
+            if self.stepping and not (
+                name == "aten::_to_copy" and there(result) and kwargs.get("non_blocking")
+            ):
                 self.waits.append(f"{name} at {_place()}")
             if crossing:
                 return
@@ -96,19 +97,18 @@ class Watch:
             return sum(_bytes(i) for i in args[1] if isinstance(i, Tensor) and not there(i))
         return 0
 
-    def sees_steps(self, monkeypatch: pytest.MonkeyPatch, strict: Callable[[bool], None] = lambda on: None) -> None:
-        """Watch local steps: those of the fast engine and of privacy distillation. `strict` is told when they
-        begin and end, for a real device that raises where the host waits."""
+    def sees_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Watch local steps: those of the fast engine and of privacy distillation."""
 
         @contextmanager
         def stepping(on: bool) -> Iterator[None]:
             before, self.stepping = self.stepping, on
-            strict(on)
+            self.strict(on)
             try:
                 yield
             finally:
                 self.stepping = before
-                strict(before)
+                self.strict(before)
 
         def within(owner: Any, name: str, on: bool, count: Callable[..., int] = lambda *a, **k: 0) -> None:
             inner = getattr(owner, name)
@@ -125,7 +125,7 @@ class Watch:
 
         within(FastEngine, "_train_chunk", True, taken)
         within(Chunk, "of", False)  # a round's batches are brought over once, before its steps
-        within(Step, "__call__", True)
+        within(Step, "__call__", True, lambda *a, **k: 1)
 
 
 def _place() -> str:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from fedpriv.device import there
 from fedpriv.engine.batches import steps_per_epoch
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import group_charges
@@ -124,9 +125,9 @@ class OfSamples(Open):
         """Poisson batches, which may be empty."""
         steps = int(self.per_epoch[client])
         draws, count = self.source.of("batches", number, client), steps * self.recipe.local_epochs
-        taken = draws.below(1 / steps, samples, count).to(samples.device)  # [N, T]
-        for step in range(count):
-            yield samples[taken[:, step]]
+        taken = draws.below(1 / steps, samples, count)  # [N, T], on the CPU, where their numbers are known
+        places = there(taken.T.nonzero()[:, 1], samples.device)
+        yield from samples[places].split(taken.sum(0).tolist())
 
 
 @dataclass(frozen=True)
