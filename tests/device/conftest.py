@@ -1,7 +1,9 @@
 """`device`: the simulated one everywhere, and under `-m gpu` a real one."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -20,12 +22,20 @@ class Device:
 
 
 @pytest.fixture(params=["simulated", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
-    """A device that runs choose, whatever they ask for, and that watches them."""
+def device(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], AbstractContextManager[Device]]:
+    """A context inside of which every run is on the device, which watches it."""
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("there is no GPU")
-    watch = Watch()
-    place = simulated if request.param == "simulated" else real
-    with place(monkeypatch, watch) as where:
-        monkeypatch.setattr("fedpriv.building.choose_device", lambda name: where)
-        yield Device(where, watch, on_cpu)
+
+    @contextmanager
+    def context(**options: Any) -> Iterator[Device]:
+        watch = Watch()
+        place = simulated if request.param == "simulated" else real
+        with monkeypatch.context() as patch, place(patch, watch, **options) as where:
+            patch.setattr("fedpriv.building.choose_device", lambda name: where)
+            watch.sees_steps(patch)
+            yield Device(where, watch, on_cpu)
+
+    return context

@@ -95,8 +95,8 @@ STEP = 215
 STEPS = {
     "cnn": 310, "cnn_two_layer": 325, "vgg_small": 285, "lstm": 500,  # four words, and two layers
     "cnn_cifar": 900, "a layer without a rule": 370,  # a draw of masks for every dropout and step
-    "fedpd open": 480, "fedpd for clients": 500, "fedpd, batch norm": 1100,  # five passes and AdamW without foreach
-    "fedpd for samples": 1200,
+    # Some passes through two networks, and AdamW parameter by parameter.
+    "fedpd open": 480, "fedpd for clients": 500, "fedpd, batch norm": 1100, "fedpd for samples": 1200,
     "resnet18": 3000, "resnet18 with batch norm": 5000, "alexnet": 2000,
 }  # fmt: skip
 

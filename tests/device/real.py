@@ -1,4 +1,4 @@
-"""A real GPU, watched as the simulated device is; torch itself raises where the host waits inside of steps."""
+"""A real GPU, watched as the simulated device is; torch itself raises where the host waits in steps."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

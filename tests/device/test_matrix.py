@@ -12,16 +12,12 @@ from tests.device.watching import Watch
 CONF = Path(__file__).parents[2] / "conf"
 
 
-def on_the_cpu(name, folder):
-    return run(name, folder, Watch(), lambda t: t)
-
-
 @pytest.mark.parametrize("name", [*CASES, *(pytest.param(n, marks=pytest.mark.long) for n in LONG)])
-def test_two_rounds_on_a_device(name, device, same_draws, monkeypatch, tmp_path, request):
+def test_two_rounds_on_a_device(name, device, same_draws, tmp_path):
     """Mixing of devices raises by itself, on the simulated one too."""
-    expected = request.getfixturevalue("cpu_runs")(name)
-    device.watch.sees_steps(monkeypatch)
-    ran, watch = run(name, tmp_path, device.watch, device.to_cpu), device.watch
+    expected = run(name, tmp_path, Watch(), lambda t: t)
+    with device() as here:
+        ran, watch = run(name, tmp_path, here.watch, here.to_cpu), here.watch
     assert same(ran.theta, expected.theta, name in DISCRETE)
     if name not in DISCRETE:
         assert ran.loss == pytest.approx(expected.loss, rel=1e-4)
