@@ -110,10 +110,11 @@ class SecureSum(Upload):
         """The sum, [1, j], as residues in [-2^(bits-1), 2^(bits-1)); nothing where there is none."""
         if sent.refused or not len(sent.uploads):
             return sent.uploads[:0]
-        left = torch.zeros(sent.uploads.shape[1], dtype=torch.int64)
-        for seed, sign in sent.revealed:
-            left += sign * self._mask(seed, left[None])
-        return centred(summed(sent.uploads) - there(left, sent.uploads.device), self.bits)[None]
+        total = summed(sent.uploads)
+        if sent.revealed:
+            masks = (sign * self._mask(seed, sent.uploads) for seed, sign in sent.revealed)
+            total = total - there(sum(masks), total.device)
+        return centred(total, self.bits)[None]
 
     def _pairs(self, count: int, source: Source) -> list[tuple[int, int, Source]]:
         """Edges of the mask graph with their seeds."""

@@ -7,7 +7,7 @@ made on the host, so they go along with what differs on the device.
 SMALL = "clients=3 rounds=2 batch_size=48 local_steps=2 threads=1 dataset=small model=small partition=small"
 OURS = {"dataset": {"small": "digits"}, "model": {"small": "mlp"}, "partition": {"small": "iid"}}  # conf/
 _IMAGES = "dataset=few partition=few batch_size=8 dp_variant.paper_sigma=true dataset.side="
-_FEDPD = "stage=fedpd stage.cache=false stage.rounds=1 stage.latent=2 stage.data_fraction=0.4"
+_FEDPD = "stage=fedpd stage.cache=false stage.rounds=1 stage.latent=2 stage.data_fraction=0.3"
 _DDP = "dp=ddp dp_variant.bits=20"
 _BUDGETS = "dp_variant.paper_sigma=true budget"
 
@@ -105,7 +105,7 @@ def bytes_of_a_round(clients: int, widest: int, plan: int, numbers: int, case: s
     """What may cross in a round, of so many participants with so many samples, batches of so many entries in
     all and messages of so many numbers: owners there and back, batches, and a few numbers a client. Where
     noise is drawn exactly, on the host, it crosses too, and a mask for each."""
-    drawn = 4 * numbers * ({"ddp": 1, "ddp masked": 2 * clients + 2}.get(case, 0))
+    drawn = numbers * {"ddp": 4, "ddp masked": 8 * clients + 16}.get(case, 0)
     # Shares of the shared set are drawn on the host: owners of both, for passes over them.
-    mixed = 24 * clients * widest if "stage=fedpd" in ALL[case] else 0
+    mixed = 32 * clients * widest + 12 * plan if "stage=fedpd" in ALL[case] else 0
     return 16 * clients * widest + 12 * plan + drawn + mixed + 200 * clients + 1000

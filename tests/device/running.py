@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from fedpriv import compose
 from fedpriv.building import build
+from fedpriv.mechanisms.rotation import padded
 from fedpriv.session import checkpoint
 from fedpriv.session.kept_samples import KeptSamples
 from tests.device.matrix import ALL, PIXELS, SMALL, bytes_of_a_round
@@ -34,6 +36,7 @@ def words_of(name: str) -> dict[str, str]:
     return words
 
 
+@cache
 def config(name: str) -> DictConfig:
     return compose(*(f"{key}={value}" for key, value in words_of(name).items()), config_dir=_CONF)
 
@@ -50,8 +53,8 @@ def run(name: str, folder: Path, watch: Watch, to_cpu: Callable[[Tensor], Tensor
         for number in range(cfg.rounds):
             before = watch.moved
             result = trainer.round()
-            widest, width = int(trainer.train.size.max()), 2 * len(trainer.theta)
-            plan = int(trainer.setting.steps.max()) * 3 * cfg.batch_size * len(result.clients)
+            widest, width = int(trainer.train.size.max()), padded(len(trainer.theta))
+            plan = int(trainer.setting.steps.max()) * (3 * cfg.batch_size // 2 + 20) * len(result.clients)
             most = bytes_of_a_round(len(result.clients), widest, plan, width, name)
             moved.append((watch.moved - before, most))
             samples.keep(trainer)
