@@ -2,8 +2,8 @@
 
 Eight blocks are made side by side in vector registers. All their normals are then made at once, as vectors of
 64: one after another they would wait for their own roots and products, together they keep the processor busy.
-They are added to their target while still in the cache. Compiled code is kept on the disk by numba; it lets
-other threads run.
+They are added to their target while still in the cache. Compiled code is kept on the disk by numba, until
+this file changes (touch it after a change of chacha.py or gaussian.py); it lets other threads run.
 """
 
 from collections.abc import Callable
