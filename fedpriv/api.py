@@ -125,7 +125,7 @@ def sweep(
 
 def results(folder: str | Path = RUNS) -> pd.DataFrame:
     """Every finished run in or below a folder, a row each: its folder, what it was told, its summary."""
-    from fedpriv.figures.results import find
+    from fedpriv.studies.reader import find
 
     runs, _ = find([Path(folder)])
     rows = []

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedpriv.errors import UserError
-from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss, noise, results, samples, target
+from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss, noise, samples, target
 from fedpriv.figures.style import Drawn
 from fedpriv.files import atomically, write_table
 from fedpriv.session.screen import console, errors
+from fedpriv.studies import reader
 
 HELP = """\
 usage: fedpriv figure KIND FOLDER ... [out=FILE.png] [by=key,key]
@@ -64,7 +65,7 @@ def main(arguments: list[str]) -> int:
         raise UserError(f"out={out}: must end in .png or .pdf")
     if out.stem in _OF_A_RUN and (out.parent / "config.yaml").exists():
         raise UserError(f"out={out}: would replace a file of the run there; choose another name")
-    runs, unfinished = results.find(folders)
+    runs, unfinished = reader.find(folders)
     by = {"by": [k for k in options.pop("by").split(",") if k]} if "by" in options else {}
     drawn = KINDS[kind](runs, **options, **by)
     try:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from fedpriv.errors import UserError
-from fedpriv.figures.lines import NAMED, differing, lines_of, mean_of, one_a_seed
-from fedpriv.figures.results import Result
+from fedpriv.figures.lines import NAMED, lines_of
 from fedpriv.figures.style import Drawn, band, canvas, finish, looks, whole_ticks
+from fedpriv.studies.groups import differing, mean_of, one_a_seed
+from fedpriv.studies.reader import Result
 
 
 def draw(runs: Sequence[Result]) -> Drawn:

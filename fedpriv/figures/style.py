@@ -9,8 +9,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedpriv.figures.lines import Line, Mean
-from fedpriv.figures.results import Result
+from fedpriv.figures.lines import Line
+from fedpriv.studies.groups import Mean
+from fedpriv.studies.reader import Result
 
 # Okabe and Ito's colours, which the colour-blind can tell apart, without the yellow that print swallows.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedpriv.figures.lines import Mean, mean_of
 from fedpriv.reproduce import rows
 from fedpriv.reproduce.recipe import Claim, Recipe
 from fedpriv.reproduce.reference import Printed, same
 from fedpriv.reproduce.rules import OF_A_LINE, RULES
+from fedpriv.studies.groups import Mean, mean_of
 
 CLOSE = 0.03  # accuracies this near to the paper's count as reproduced
 CLOSE_RATIO = 0.05  # the same for numbers that are no accuracies
