@@ -22,6 +22,7 @@ from fedpriv.reproduce import rows
 from fedpriv.reproduce.plan import Job, collect, distinct, expected_seconds, jobs_of
 from fedpriv.reproduce.recipe import SCALES, Scale
 from fedpriv.session import screen
+from fedpriv.studies.reader import STATUS
 
 USAGE = """\
 usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all [options] [hydra/launcher=... key=value ...]
@@ -204,8 +205,8 @@ class _Watch:
 
 def _error(job: Job) -> str:
     for folder in RUNS.glob(f"*-{identity.short(job.identity)}"):
-        if (folder / "status.json").exists():
-            return json.loads((folder / "status.json").read_text())["error"] or "not finished"
+        if (folder / STATUS).exists():
+            return json.loads((folder / STATUS).read_text())["error"] or "not finished"
     return "never started"
 
 

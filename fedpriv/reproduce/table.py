@@ -25,7 +25,9 @@ _PLAIN = 180  # columns where there is no terminal to measure
 
 def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: fedpriv table PAPER/ARTIFACT | PAPER | all\n\nrecipes: " + ", ".join(recipes.names()))
+        from fedpriv.studies.table import HELP
+
+        print(f"{HELP}\nrecipes: " + ", ".join(recipes.names()))
         return 0 if {"-h", "--help"} & set(arguments) else 2
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
