@@ -45,9 +45,10 @@ class Stale(Exception):
     """A fault whose text is no longer there, or not once."""
 
 
-DRAWS, MECHANISMS, PRIVACY = (f"tests/test_{n}.py::test_" for n in ("private_draws", "mechanisms", "privacy"))
-DDP, FEDPD, ABSENT = (f"tests/test_{n}.py::test_" for n in ("ddp", "fedpd", "fedpd_absent"))
-LDPFL, RANDOM, RUN = (f"tests/test_{n}.py::test_" for n in ("ldpfl", "randomness", "run"))
+DRAWS, RANDOM = (f"tests/randomness/test_{n}.py::test_" for n in ("private_draws", "randomness"))
+MECHANISMS, DDP, LDPFL = (f"tests/mechanisms/test_{n}.py::test_" for n in ("mechanisms", "ddp", "ldpfl"))
+FEDPD, ABSENT = (f"tests/stages/test_{n}.py::test_" for n in ("fedpd", "fedpd_absent"))
+PRIVACY, RUN = "tests/privacy/test_privacy.py::test_", "tests/session/test_run.py::test_"
 
 MISSING = (f"{DRAWS}a_missing_sample_moves_the_clipped_sum_by_one_clip_at_most",)
 LOCAL_NOISE = (f"{DRAWS}every_client_step_and_weight_has_its_own_noise",)
