@@ -37,6 +37,12 @@ class Line:
         parts = [dp, f"{'no' if self.transform == 'none' else self.transform} transform"]
         return ", ".join([*parts, *(f"{k}={v}" for k, v in self.more)])
 
+    @property
+    def brief(self) -> str:
+        """Without the transform."""
+        dp = "no DP" if self.dp == "none" else self.dp.upper()
+        return ", ".join([dp, *(f"{k}={v}" for k, v in self.more)])
+
     def cells(self, by: Sequence[str]) -> dict[str, Any]:
         """The first columns of this line's rows in the table."""
         more = dict(self.more)
