@@ -103,7 +103,7 @@ def _default(everybody: Sequence[Client]) -> str:
 
 
 def _edges(values: Sequence[float], group: str) -> list[tuple[str, float, float]]:
-    """(name, least, most) of every group: single values, or quarters of the clients; where the largest value is
+    """(name, least, most) of every group: single values, or quarters of the clients; where the largest is
     many times the smallest, quarters of the logarithmic scale that are not empty."""
     if group == "none":
         return [("all clients", 0.0, 0.0)]
@@ -111,7 +111,7 @@ def _edges(values: Sequence[float], group: str) -> list[tuple[str, float, float]
     if len(different) <= _FEW or group == "class":
         return [(f"{value:.3g}", value, value) for value in different]
     low, high = different[0], different[-1]
-    if 0 < low and high / low > _WIDE and high < np.inf:
+    if low > 0 and high / low > _WIDE and high < np.inf:
         cuts = np.geomspace(low, high, 5)[1:]
     else:
         cuts = np.quantile(values, [0.25, 0.5, 0.75, 1], method="higher")

@@ -27,7 +27,8 @@ REPORT = rows.FOLDER / "report.html"
 def main(arguments: Sequence[str]) -> int:
     given = dict(argument.partition("=")[::2] for argument in arguments)
     if given.keys() - {"out", "readme"}:
-        print(f"usage: fedpriv report [out=FILE.html] [readme=FILE.md]      (default out={REPORT})\n")
+        print(f"usage: fedpriv report [out=FILE.html] [readme=FILE.md]      (default out={REPORT})")
+        print("       fedpriv report FOLDER ... [out=FILE.html]           your own runs instead\n")
         print("One page of everything in outputs/reproduced. `readme` writes a section of results into a")
         print(f"file that has the lines {results.BEGIN} and {results.END}.")
         return 0 if {"-h", "--help"} & set(arguments) else 2

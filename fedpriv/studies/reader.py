@@ -145,15 +145,27 @@ def _error(path: Path) -> str:
 # -- many folders
 
 
-def look(folders: Sequence[Path]) -> list[Result]:
-    """Every run in or below the folders, however it ended; none counts twice."""
+Memory = dict[Path, tuple[Any, Result]]  # what was read before, and the state its files were in
+
+
+def look(folders: Sequence[Path], memory: Memory | None = None) -> list[Result]:
+    """Every run in or below the folders, however it ended; none counts twice. With `memory`, for who looks
+    often, only what has changed is read again."""
     found: dict[Path, Path] = {}  # the real place -> as it was given
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: no such folder; give run folders or a folder that holds some")
         for place in places(folder):
             found.setdefault(place.resolve(), place)
-    return [read(place) for place in found.values()]
+    return [read(place) if memory is None else _again(place, memory) for place in found.values()]
+
+
+def _again(folder: Path, memory: Memory) -> Result:
+    there = [path.stat() if (path := folder / name).exists() else None for name in _DATED]
+    state = ([s and (s.st_mtime_ns, s.st_size) for s in there], held(folder))
+    if memory.get(folder, (None,))[0] != state:
+        memory[folder] = state, read(folder)
+    return memory[folder][1]
 
 
 def places(folder: Path) -> Iterator[Path]:

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         which = " ".join(f"{k}={v}" for k, v in told.filters.items())
         raise UserError(f"{which}: no finished run agrees; `fedpriv runs` lists what there is")
     paths = _paths(told.options.get("out"), told.folders[0])
-    rows, columns = _axes(runs, told.options)
+    rows, columns = axes_of(runs, told.options)
     grid = Grid(runs, rows, columns, told.options.get("value", VALUE))
     found = compare.pairs(grid, test) if "--compare" in told.flags else None
     _show(grid)
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _axes(runs: Sequence[reader.Result], options: dict[str, str]) -> tuple[list[str], list[str]]:
+def axes_of(runs: Sequence[reader.Result], options: dict[str, str]) -> tuple[list[str], list[str]]:
     given = {
         side: [selecting.full(key) for key in options.get(side, "").split(",") if key]
         for side in ("rows", "columns")
