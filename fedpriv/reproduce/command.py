@@ -25,7 +25,7 @@ from fedpriv.session import screen
 from fedpriv.studies.reader import STATUS
 
 USAGE = """\
-usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all [options] [hydra/launcher=... key=value ...]
+usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all | ./RECIPE.yaml [options] [key=value ...]
 
   --scale full|cpu|smoke  the paper's setting; less of it, as the recipe says; a few seconds   (default full)
   --seeds N               seeds 0 to N-1 of every cell                       (default: as the recipe says)
@@ -33,6 +33,7 @@ usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all [options] [hydra/launcher=
   --jobs N                runs at a time on this machine                                        (default 1)
   --dry-run               only say what would be run; writes nothing
 
+A recipe of your own needs no printed numbers; its rows, tables and figures go into a folder beside it.
 What is in outputs/reproduced, or finished below outputs/runs, is not run again; what was cut off goes on.
 Overrides go to every run: hydra/launcher=ray and the like, device=cuda, data_dir=...; one that changes what
 is computed makes it another run, which no recipe asks for, and is refused.
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0 if arguments else 2
     which, scale, seeds, only, jobs, dry, more = _parse(list(arguments))
     chosen = recipes.having(recipes.chosen(which), only)
-    folder = SMOKE_ROWS if scale == "smoke" else rows.FOLDER
+    folder = SMOKE_ROWS if scale == "smoke" else rows.folder_of(which)
     console = Console(highlight=False, markup=False)
     with console.status("planning") if console.is_terminal else nullcontext():
         planned = jobs_of(chosen, scale, seeds, only, _device(more))

@@ -19,7 +19,7 @@ from fedpriv.reproduce.compare import Answer, Comparison, Key
 from fedpriv.reproduce.draw import png
 from fedpriv.reproduce.reference import printed
 from fedpriv.reproduce.rows import Row
-from fedpriv.reproduce.table import layout, number, parts, quoted
+from fedpriv.reproduce.table import layout, number, parts, quoted, told
 
 REPORT = rows.FOLDER / "report.html"
 
@@ -142,7 +142,7 @@ def _cell(comparison: Comparison, key: Key | None, metric: str, name: str) -> di
     verdict = Answer(theirs, ours).verdict.replace(" ", "-") if theirs else ""
     text = "-"
     if ours is not None:
-        text = number(ours.mean) + (f" ± {number(ours.std)}" if ours.std is not None else "")
+        text = told(name, ours.mean) + (f" ± {number(ours.std)}" if ours.std is not None else "")
     return {"ours": text, "paper": number(theirs.value) if theirs else "", "verdict": verdict}
 
 

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,7 @@ class Result:
 
     @property
     def diverged(self) -> bool:
-        """Whether a loss was no finite number when it was last measured."""
-        measured = [[r[name] for r in self.rounds if r.get(name)] for name in _LOSSES]
-        return any(column and not math.isfinite(float(column[-1])) for column in measured)
+        return diverged(self.rounds)
 
     def column(self, name: str) -> dict[int, float]:
         """A metric by round, where it was measured."""
@@ -59,6 +57,12 @@ class Result:
         if not (measured := self.column(name)):
             raise UserError(f"{self.folder}: no {name} in metrics.csv; leave this run out")
         return measured[max(measured)]
+
+
+def diverged(rounds: Sequence[Mapping[str, str]]) -> bool:
+    """Whether a loss was no finite number when it was last measured."""
+    measured = [[r[name] for r in rounds if r.get(name)] for name in _LOSSES]
+    return any(column and not math.isfinite(float(column[-1])) for column in measured)
 
 
 def flat(config: dict[str, Any]) -> dict[str, Any]:
