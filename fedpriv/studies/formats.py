@@ -68,10 +68,10 @@ def text_rows(grid: Grid, bold: Callable[[str], str]) -> list[list[str]]:
 
 
 def header(grid: Grid) -> list[str]:
-    """Above a single key's values the key itself stands, in the first of them."""
+    """The names of all columns, a single key's before each of its values."""
     names = [column_name(grid, column) for column in grid.columns]
     if len(grid.column_keys) == 1:
-        names = [f"{grid.column_keys[0]} {name}" for name in names]
+        names = [name if name == shown(NOTHING) else f"{grid.column_keys[0]} {name}" for name in names]
     return [*grid.row_keys, *names]
 
 

@@ -133,7 +133,7 @@ def ordered(runs: Sequence[Result], key: str = "") -> list[Result]:
     """By a key, else by what they were told."""
     name, keys = selecting.full(key.lstrip("-")), keys_of(runs)
     if not name:
-        return sorted(runs, key=lambda run: [selecting.in_order(run.values.get(k)) for k in keys])
+        return sorted(runs, key=lambda run: [selecting.in_order(told_of(run, keys).get(k)) for k in keys])
     every = {id(run): {**selecting.facts(run), **numbers(run)} for run in runs}
     if not any(name in facts for facts in every.values()):
         raise UserError(f"--sort {key}: no run has {name}; `fedpriv runs --csv` shows what there is")
