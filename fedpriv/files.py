@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from fedpriv.errors import UserError
 
+LOCK = ".lock"
 _PIECE = 1 << 20  # bytes
 
 
@@ -100,7 +101,7 @@ def read_json(path: Path) -> dict[str, Any]:
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """One process a folder."""
-    with open(folder / ".lock", "w") as file:
+    with open(folder / LOCK, "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
