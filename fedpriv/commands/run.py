@@ -29,7 +29,7 @@ def main(rest: list[str]) -> int:
 def _plain(told: Namespace) -> bool:
     """Whether this is one run and told by its values alone."""
     flags = [name for name, value in vars(told).items() if value and name not in ("overrides", "config_dir")]
-    hydra = [word for word in told.overrides if word.lstrip("+~").startswith("hydra")]
+    hydra = [o for o in told.overrides if o.lstrip("+~").startswith("hydra") or "${hydra:" in o]
     return not flags and all(word.startswith("hydra.run.dir=") for word in hydra)
 
 

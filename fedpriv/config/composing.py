@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from unicodedata import normalize
 
@@ -31,7 +32,7 @@ def expand(override: str) -> str:
 
 def check_form(words: Sequence[str]) -> None:
     """That every word sets a key: Hydra's answer to `epsilon 3` helps nobody."""
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
         key, equals, value = word.partition("=")
         name = key.lstrip("+~").partition(".")[0].partition("@")[0]
         if not equals and not key.startswith("~"):

@@ -56,11 +56,6 @@ def _rounds(
 ) -> dict[str, Any]:
     trainer = run.trainer
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True).encode())
-    from fedpriv.partitions import picture
-    from fedpriv.session import pictures
-
-    picture.save(run.split, run.data.y_train.numpy(), run.data.y_test.numpy(), run.data.classes, folder)
-    pictures.budgets(trainer, folder)
     logger = make(cfg, "logger")
     logger.start(name=folder.name, config=_plain(cfg), folder=folder)
 
@@ -79,6 +74,7 @@ def _rounds(
         checkpoint.save(folder, {**trainer.state(), "samples": samples.state(), **more})
         recorder.json("privacy.json", report())
 
+    drawn = False
     samples.keep(trainer)
     with _stop_request() as wanted, Watch(cfg.rounds, trainer.next_round) as watch:
         while trainer.next_round < cfg.rounds and not trainer.exhausted:
@@ -86,6 +82,7 @@ def _rounds(
             samples.keep(trainer)
             watch.show(row)
             logger.log(row)
+            drawn = drawn or _draw(run, folder)  # not before: it takes as long as a first round
             every, done = cfg.checkpoint.every, trainer.next_round
             if wanted.is_set() and done < cfg.rounds:
                 save()
@@ -95,6 +92,7 @@ def _rounds(
                 save()
     save()
     recorder.close()
+    drawn = drawn or _draw(run, folder)
 
     for remark in _remarks(trainer, cfg, recorder):
         errors.print(f"warning: {remark}", soft_wrap=True)
@@ -112,6 +110,8 @@ def _rounds(
         warnings=run.warnings,
         **trainer.stage.summary(),
     )
+    from fedpriv.session import pictures
+
     pictures.curves(recorder, title, folder)
     samples.write(folder)
     model_file.write(run, folder, personal=cfg.personal)
@@ -122,6 +122,16 @@ def _rounds(
     recorder.json("privacy.json", privacy)
     result_table(summary, privacy, folder)
     return summary
+
+
+def _draw(run: Run, folder: Path) -> bool:
+    """Who has which data, and which budget."""
+    from fedpriv.partitions import picture
+    from fedpriv.session import pictures
+
+    picture.save(run.split, run.data.y_train.numpy(), run.data.y_test.numpy(), run.data.classes, folder)
+    pictures.budgets(run.trainer, folder)
+    return True
 
 
 def _remarks(trainer: Trainer, cfg: DictConfig, recorder: Recorder) -> list[str]:
