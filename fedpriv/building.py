@@ -37,6 +37,7 @@ from fedpriv.rounds.schedule import deal
 from fedpriv.rounds.setting import Setting
 from fedpriv.rounds.store import ClientStore
 from fedpriv.rounds.trainer import LocalSGD, Trainer
+from fedpriv.servers.base import Server
 from fedpriv.stages.base import Origin
 from fedpriv.uploads.base import Upload
 
@@ -46,11 +47,12 @@ METHODS = {
     "model": ("forward", "named_parameters"),
     "partition": ("split",),
     "transform": ("forward", "named_parameters"),
-    "algorithm": ("setup", "message", "step"),
+    "algorithm": ("setup", "message", "move"),
     "dp_variant": ("setup", "calibrate", "client", "server"),
     "aggregator": ("setup", "accepts", "__call__"),
     "budget": ("__call__",),
     "upload": ("setup", "encode", "decode"),
+    "server": ("setup", "step"),
     "stage": ("announce", "prepare", "mix"),
     "logger": ("start", "log", "finish"),
 }
@@ -131,6 +133,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
     algorithm: Algorithm = make(cfg, "algorithm")
     aggregator: Aggregator = make(cfg, "aggregator")
     upload: Upload = make(cfg, "upload")
+    server: Server = make(cfg, "server")
     facts = {"shape": data.shape, "classes": data.classes, "vocabulary": data.vocabulary}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, "init"))
@@ -166,7 +169,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
     _check_norms(network, mechanism)
     _check_apart(network, data, mechanism, cfg.engine)
     check_draws(network, data.prepare(data.x_train[:2], dtype))
-    for part in (aggregator, upload, algorithm):
+    for part in (aggregator, upload, algorithm, server):
         part.setup(setting, wiring)
     guarantee = upload.amplify(mechanism.setup(setting, wiring))
     public = data.not_covered + aggregator.facts.not_covered + algorithm.facts.not_covered
@@ -200,6 +203,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         seeded=seeded,
         evaluate_every=cfg.evaluate_every,
         min_clients=cfg.min_clients,
+        server=server,
         stage=make(cfg, "stage"),
     )
     if trainer.exhausted:
@@ -248,7 +252,7 @@ def _check_apart(network: nn.Module, data: Data, mechanism: Mechanism, engine: s
 def _warnings(trainer: Trainer) -> list[str]:
     """Remarks on a run that is legal but deserves a second look."""
     setting, unit = trainer.setting, trainer.ledger.guarantee.unit
-    parts = (trainer.mechanism, trainer.algorithm, trainer.aggregator, trainer.upload)
+    parts = (trainer.mechanism, trainer.algorithm, trainer.aggregator, trainer.upload, trainer.server)
     found = [remark for part in parts for remark in part.remarks]
     size = {"sample": int(setting.sizes.min()), "client": setting.clients}.get(unit, 0)
     if size and setting.delta >= 1 / size:

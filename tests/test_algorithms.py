@@ -29,11 +29,11 @@ def trained(config, *overrides, rounds=2):
 
 def test_server_step_and_momentum_by_hand():
     algorithm = FedAvg(server_lr=0.5, server_momentum=0.9)
-    theta = algorithm.step(torch.tensor([1.0]), torch.tensor([2.0]), None)
+    theta = torch.tensor([1.0]) + algorithm.move(torch.tensor([2.0]), None)
     assert theta.item() == pytest.approx(1 + 0.5 * 2)
     other = FedAvg(server_lr=0.5, server_momentum=0.9)
     other.load(algorithm.state())
-    theta = other.step(theta, torch.tensor([1.0]), None)
+    theta = theta + other.move(torch.tensor([1.0]), None)
     assert theta.item() == pytest.approx(2 + 0.5 * (0.9 * 2 + 1))
 
 

@@ -27,7 +27,10 @@ from fedpriv.errors import UserError
 IGNORED = ("data_dir", "device", "threads", "logger", "checkpoint", "resume", "target", "dataset.download")
 # Keys added since results were committed, each with what runs had before it: at that value the key does not
 # count, so their identity stays. As "key" or "group.key"; never taken out again.
-ADDED: dict[str, Any] = {"dp_variant.against": "outsider"}
+ADDED: dict[str, Any] = {
+    "dp_variant.against": "outsider",
+    "server": {"_target_": "fedpriv.servers.base.SGD"},
+}
 KINDS = ("cpu", "cuda", "mps")
 _LENGTH, _SHORT = 16, 8
 

@@ -13,7 +13,7 @@ from fedpriv.config.limits import Within
 
 GROUPS = (
     "dataset", "model", "partition", "transform", "algorithm", "dp_variant", "aggregator", "budget", "upload",
-    "stage", "logger",
+    "server", "stage", "logger",
 )  # fmt: skip
 
 
@@ -102,6 +102,7 @@ class Schema:
     aggregator: Any = MISSING
     budget: Any = MISSING
     upload: Any = MISSING
+    server: Any = MISSING
     stage: Any = MISSING
     logger: Any = MISSING
 

@@ -35,6 +35,7 @@ from fedpriv.privacy.skellam import SampledSkellam
 from fedpriv.randomness.source import Source
 from fedpriv.rounds.setting import Round, Setting
 from fedpriv.rounds.trainer import Trainer
+from fedpriv.servers.base import Server
 from fedpriv.stages.base import Stage
 from fedpriv.uploads.base import Upload
 from fedpriv.uploads.plain import Plain
@@ -45,6 +46,7 @@ SEAMS: dict[str, type] = {
     "algorithm": Algorithm,
     "aggregator": Aggregator,
     "upload": Upload,
+    "server": Server,
     "stage": Stage,
 }
 SMALL = ("model.sizes=[8]", "clients=4", "rounds=3", "batch_size=64", "threads=1", "dp_variant=none")
@@ -545,7 +547,7 @@ def tried(check: Check) -> tuple[str, str]:
 
 HELP = """\
 usage: fedpriv check MODULE.CLASS [option=value ...] [-- group=option ...]
-Puts a mechanism, aggregator, algorithm, upload or stage through what its seam promises.
+Puts a mechanism, aggregator, algorithm, upload, server or stage through what its seam promises.
 Behind -- stands what its run needs, such as model.norm=batch.
 """
 

@@ -22,6 +22,7 @@ from fedpriv.randomness.source import Source, generator
 from fedpriv.rounds.metrics import Evaluation, earth_movers_distances, evaluate
 from fedpriv.rounds.setting import Round, Setting
 from fedpriv.rounds.store import ClientStore
+from fedpriv.servers.base import SGD, Server
 from fedpriv.stages.base import Stage
 from fedpriv.uploads.base import Upload
 
@@ -72,6 +73,7 @@ class Trainer:
     seeded: bool  # whether that follows from the config, or from a secret of this run
     evaluate_every: int = 1
     min_clients: int = 1
+    server: Server = field(default_factory=SGD)
     stage: Stage = field(default_factory=Stage)
 
     def __post_init__(self) -> None:
@@ -112,7 +114,7 @@ class Trainer:
         aggregate = self._aggregate(received, round_)
         weight = self.aggregator.largest_weight(round_) if self.wiring.bounded_weights else 1.0
         update = self.mechanism.server(aggregate, round_, weight, draws["server"])
-        self.theta = self.algorithm.step(self.theta, update, round_)
+        self.theta = self.server.step(self.theta, self.algorithm.move(update, round_))
 
         self.next_round += 1
         last = self.next_round == setting.rounds or self.exhausted
@@ -221,7 +223,7 @@ class Trainer:
 
     def diagnostics(self) -> dict[str, float]:
         """What the parts remark on the round just done: not private, and the same names every round."""
-        parts = (self.mechanism, self.algorithm, self.aggregator, self.upload)
+        parts = (self.mechanism, self.algorithm, self.aggregator, self.upload, self.server)
         return {name: value for part in parts for name, value in part.diagnostics().items()}
 
     # -- a checkpoint is exactly this
@@ -237,6 +239,7 @@ class Trainer:
             "aggregator": self.aggregator.state(),
             "mechanism": self.mechanism.state(),
             "upload": self.upload.state(),
+            "server": self.server.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -245,3 +248,4 @@ class Trainer:
         self.losses[:] = state["losses"].numpy()
         for part in ("store", "ledger", "algorithm", "aggregator", "mechanism", "upload"):
             getattr(self, part).load(state[part])
+        self.server.load(state.get("server", {}))  # older checkpoints have none: they are of plain steps
