@@ -147,7 +147,13 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
     schedule = None
     if cfg.participations:
         dealing = numpy_generator(seed, "schedule")
-        schedule = deal(cfg.clients, cfg.rounds, cfg.participations, cfg.sample_rate, dealing)
+        schedule = deal(
+            cfg.clients, cfg.rounds, cfg.participations, cfg.sample_rate, dealing, cfg.separation or 1
+        )
+    elif cfg.separation is not None:
+        raise UserError(
+            f"separation={cfg.separation}: only a schedule keeps clients apart; set participations too"
+        )
     setting = Setting(
         dataset=data.name,
         clients=cfg.clients,
@@ -164,6 +170,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         device=device,
         momentum=cfg.momentum,
         schedule=schedule,
+        separation=cfg.separation or 1,
     )
     wiring = wire(mechanism, algorithm, aggregator, upload, setting)
     _check_norms(network, mechanism)

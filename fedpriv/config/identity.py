@@ -29,6 +29,7 @@ IGNORED = ("data_dir", "device", "threads", "logger", "checkpoint", "resume", "t
 # count, so their identity stays. As "key" or "group.key"; never taken out again.
 ADDED: dict[str, Any] = {
     "dp_variant.against": "outsider",
+    "separation": None,
     "server": {"_target_": "fedpriv.servers.base.SGD"},
 }
 KINDS = ("cpu", "cuda", "mps")

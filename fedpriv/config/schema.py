@@ -39,6 +39,12 @@ class Schema:
         least=1,
         most=1_000_000,
     )
+    separation: int | None = _setting(
+        None,
+        "with participations: the fewest rounds from one of a client's to its next; null: 1",
+        least=1,
+        most=1_000_000,
+    )
     local_epochs: int = _setting(1, "passes over a client's data a round", least=1, most=10_000)
     local_steps: int | None = _setting(
         None, "local steps a round, instead of local_epochs", least=1, most=1_000_000

@@ -30,7 +30,7 @@ from fedpriv.mechanisms.base import Mechanism
 from fedpriv.parts.declarations import Wiring
 from fedpriv.parts.wiring import wire
 from fedpriv.privacy import accountants
-from fedpriv.privacy.events import Event, SampledGaussian
+from fedpriv.privacy.events import Event, Joint, SampledGaussian
 from fedpriv.privacy.skellam import SampledSkellam
 from fedpriv.randomness.source import Source
 from fedpriv.rounds.setting import Round, Setting
@@ -350,6 +350,8 @@ def _upload(new: Callable[[], Upload]) -> Iterator[Check]:
 
 def _mechanism(new: Callable[[], Mechanism]) -> Iterator[Check]:
     facts = setting()
+    if getattr(new(), "facts", None) and new().facts.participation.fixed:
+        facts = replace(facts, sample_rate=1.0)
 
     def ready() -> tuple[Mechanism, Aggregator, Upload, Any]:
         part = new()
@@ -474,6 +476,8 @@ def _multiplier(charge: tuple[Event, ...]) -> float:
     """Standard deviation of the noise over the largest move, of a charge that is one Gaussian or Skellam."""
     if len(charge) == 1 and isinstance(charge[0], SampledGaussian):
         return charge[0].noise_multiplier
+    if len(charge) == 1 and isinstance(charge[0], Joint):
+        return _multiplier(charge[0].of(1))
     if len(charge) == 1 and isinstance(charge[0], SampledSkellam):
         return math.sqrt(charge[0].variance) / charge[0].l2
     raise Untold(

@@ -11,7 +11,7 @@ from opacus.accountants.analysis.prv import Domain
 from opacus.accountants.analysis.rdp import get_privacy_spent
 
 from fedpriv.errors import UserError
-from fedpriv.privacy.events import ORDERS, Charge, Direct, SampledGaussian
+from fedpriv.privacy.events import ORDERS, Charge, Direct, Joint, SampledGaussian
 from fedpriv.privacy.shuffling import Reports
 
 Name = Literal["rdp", "prv", "pld"]
@@ -38,6 +38,8 @@ class Accountant:
             # A stated epsilon stays as it is at any delta: it may need one, so the release has only half.
             case (Direct() as direct,):
                 return direct.epsilon(count) + self.epsilon((), 0, share, once)
+            case (Joint() as joint,):
+                return self.epsilon(joint.of(count), 1, delta, once)
             case (Reports() as reports,):
                 return reports.epsilon(count, share) + self.epsilon((), 0, share, once)
         key = (charge, count, delta, once)
@@ -52,6 +54,9 @@ class Accountant:
 
 def beyond(charge: Charge, count: int) -> float:
     """The delta that the ends of noise drawn in floats take over `count` participations."""
+    match charge:
+        case (Joint() as joint,):
+            return beyond(joint.of(count), 1) if count else 0.0
     return count * sum(event.beyond() for event in charge if isinstance(event, SampledGaussian))
 
 

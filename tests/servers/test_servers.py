@@ -1,4 +1,4 @@
-"""Server steps: Reddi et al. 2021, Algorithm 2 by hand, with every local algorithm, and free of privacy cost."""
+"""Server steps: Reddi et al. 2021, Algorithm 2 by hand, with every local algorithm; they cost no privacy."""
 
 import copy
 import json
