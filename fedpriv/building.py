@@ -29,6 +29,7 @@ from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.models.parts import Network, mixes_samples, normalises_batches
 from fedpriv.partitions.base import Split
+from fedpriv.partitions.validation import hold_out
 from fedpriv.parts.wiring import wire
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
@@ -129,6 +130,8 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         rng=numpy_generator(partition_seed, "partition"),
     )
 
+    split = hold_out(split, cfg.validation, numpy_generator(partition_seed, "validation"))
+
     mechanism: Mechanism = make(cfg, "dp_variant")
     algorithm: Algorithm = make(cfg, "algorithm")
     aggregator: Aggregator = make(cfg, "aggregator")
@@ -210,6 +213,9 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         seeded=seeded,
         evaluate_every=cfg.evaluate_every,
         min_clients=cfg.min_clients,
+        validation=(
+            ClientData.of(data, "validation", split.validation, device, dtype) if split.validation else None
+        ),
         server=server,
         stage=make(cfg, "stage"),
     )

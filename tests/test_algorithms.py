@@ -167,9 +167,9 @@ def test_ppsgd_judges_every_client_with_its_own_sum(config):
     trainer = build(config(*SMALL, "dp=none", "algorithm=ppsgd")).trainer
     trainer.round()
     right = trainer.store["personal"].clone()
-    mine = trainer.evaluate()
+    mine = trainer.evaluate(trainer.test)
     trainer.store["personal"][:] = right.roll(1, 0)  # everybody with the neighbour's personal model
-    others = trainer.evaluate()
+    others = trainer.evaluate(trainer.test)
     assert others.accuracy_local < mine.accuracy_local
     assert others.accuracy_global == pytest.approx(mine.accuracy_global)  # a mean over the same four networks
 

@@ -89,6 +89,18 @@ class Schema:
             "most": 1_000_000,
         },
     )
+    validation: float = _setting(
+        0.0,
+        "share of the clients' training samples that is held out, to choose options on",
+        least=0,
+        below=1,
+    )
+    objective: Any = field(
+        default=None,
+        metadata={
+            "help": "what a search is for: a key of summary.json or a list; null: accuracy_global_validation"
+        },
+    )
     device: str = _setting("auto", "where tensors live", choices=("auto", "cpu", "cuda", "mps"))
     dtype: str = _setting("float32", "number format", choices=("float32", "float64"))
     engine: str = _setting("fast", "fast, or the one-client-at-a-time oracle", choices=("fast", "loop"))

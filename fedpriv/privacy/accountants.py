@@ -60,15 +60,28 @@ def beyond(charge: Charge, count: int) -> float:
     return count * sum(event.beyond() for event in charge if isinstance(event, SampledGaussian))
 
 
+def curve_of(charge: Charge, count: int, once: Charge = ()) -> np.ndarray:
+    """The Renyi divergences at ORDERS of `count` participations and what is sent once."""
+    match charge:
+        case (Joint() as joint,):
+            return curve_of(joint.of(count) if count else (), 1, once)
+    curve = np.zeros(len(ORDERS))
+    for event, times in [*((e, count) for e in charge), *((e, 1) for e in once)]:
+        curve = curve + times * event.rdp()
+    return curve
+
+
 class RDP(Accountant):
     """Renyi differential privacy (Mironov 2017), converted at the best order."""
 
     name = "rdp"
 
     def _compose(self, charge: Charge, count: int, delta: float, once: Charge) -> float:
-        curve = np.zeros(len(ORDERS))
-        for event, times in [*((e, count) for e in charge), *((e, 1) for e in once)]:
-            curve = curve + times * event.rdp()
+        return self.convert(curve_of(charge, count, once), delta)
+
+    @staticmethod
+    def convert(curve: np.ndarray, delta: float) -> float:
+        """Epsilon at the best of ORDERS."""
         if not np.isfinite(curve).any():
             return float("inf")
         with warnings.catch_warnings():  # the best order at an end of the list only means a looser bound

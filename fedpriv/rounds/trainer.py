@@ -46,6 +46,7 @@ class RoundResult:
     train_loss: np.ndarray  # [K], nan where a client did not train
     emd: tuple[float, float]  # of all losses so far; computed after the last round only
     evaluation: Evaluation | None
+    validation: Evaluation | None  # the same on samples held out of training, where there are some
     epsilon: np.ndarray  # [K] claimed so far
     uplink: int
     downlink: int
@@ -73,6 +74,7 @@ class Trainer:
     seeded: bool  # whether that follows from the config, or from a secret of this run
     evaluate_every: int = 1
     min_clients: int = 1
+    validation: ClientData | None = None
     server: Server = field(default_factory=SGD)
     stage: Stage = field(default_factory=Stage)
 
@@ -118,13 +120,14 @@ class Trainer:
 
         self.next_round += 1
         last = self.next_round == setting.rounds or self.exhausted
-        evaluation = self.evaluate() if last or self.next_round % self.evaluate_every == 0 else None
+        judged = last or self.next_round % self.evaluate_every == 0
         return RoundResult(
             number=number,
             clients=clients,
             train_loss=self.losses[number],
             emd=earth_movers_distances(self.losses[: number + 1]) if last else (np.nan, np.nan),
-            evaluation=evaluation,
+            evaluation=self.evaluate(self.test) if judged else None,
+            validation=self.evaluate(self.validation) if judged else None,
             epsilon=self.ledger.claimed(),
             uplink=uplink,
             downlink=self.upload.downlink(round_) + self.stage.downlink(round_),
@@ -211,13 +214,15 @@ class Trainer:
         assert work.measured is not None
         return (work.measured + self.sgd.weight_decay * rows)[:, : self.setting.layout.sent]
 
-    def evaluate(self) -> Evaluation:
+    def evaluate(self, data: ClientData | None) -> Evaluation | None:
+        if data is None:
+            return None
         return evaluate(
             self.engine,
             lambda clients: self.algorithm.start(self.theta, clients, self.store),
             self.store["home"],
             self.store["statistics"],
-            self.test,
+            data,
             self.algorithm.facts.personal,
         )
 
