@@ -23,7 +23,7 @@ from fedpriv.privacy.events import ORDERS
 Law = Literal["fixed", "geometric", "logarithmic", "negative_binomial", "poisson"]
 LAWS: tuple[Law, ...] = ("fixed", "geometric", "logarithmic", "negative_binomial", "poisson")
 _ORDERS = np.array(ORDERS)
-_MOST = 100_000  # trials
+_MOST = 5_000_000  # trials
 
 
 def shape_of(law: Law, shape: float) -> float:
@@ -41,7 +41,7 @@ def chance_of(shape: float, mean: float) -> float:
     """g, for a given E[K]."""
     if mean <= 1:
         return 1.0
-    return float(brentq(lambda x: mean_of(shape, math.exp(x)) - mean, -40, -1e-9, xtol=1e-14))
+    return math.exp(brentq(lambda x: mean_of(shape, math.exp(x)) - mean, -40, -1e-9, xtol=1e-14))
 
 
 def chances(law: Law, mean: float, shape: float) -> np.ndarray:

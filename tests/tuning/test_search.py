@@ -81,7 +81,7 @@ def test_a_random_number_of_random_trials_costs_less_than_all_of_them(fedpriv, t
 
 def test_several_objectives(fedpriv, tmp_path):
     both = ("objective=[accuracy_global_last,uplink_bytes]", "hydra.sweeper.direction=[maximize,minimize]")
-    done = fedpriv(*RUN, "hydra.sweeper.n_trials=2", *both, "dp=none", "model.sizes=[4],[8]")
+    done = fedpriv(*RUN, "hydra.sweeper.n_trials=2", *both, "dp=none", "lr=0.01,0.1")
     assert done.code == 0, done.err
     assert all(len(b["values"]) == 2 for b in search(tmp_path)["best"])
 
