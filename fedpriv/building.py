@@ -25,6 +25,7 @@ from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.models.parts import Network, mixes_samples, normalises_batches
 from fedpriv.partitions.base import Split
+from fedpriv.partitions.validation import hold_out
 from fedpriv.parts.making import make, source
 from fedpriv.parts.wiring import wire
 from fedpriv.privacy import accountants
@@ -34,6 +35,7 @@ from fedpriv.rounds.schedule import deal
 from fedpriv.rounds.setting import Setting
 from fedpriv.rounds.store import ClientStore
 from fedpriv.rounds.trainer import LocalSGD, Trainer
+from fedpriv.servers.base import Server
 from fedpriv.stages.base import Origin
 from fedpriv.uploads.base import Upload
 
@@ -79,10 +81,13 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         rng=numpy_generator(partition_seed, "partition"),
     )
 
+    split = hold_out(split, cfg.validation, numpy_generator(partition_seed, "validation"))
+
     mechanism: Mechanism = make(cfg, "dp_variant")
     algorithm: Algorithm = make(cfg, "algorithm")
     aggregator: Aggregator = make(cfg, "aggregator")
     upload: Upload = make(cfg, "upload")
+    server: Server = make(cfg, "server")
     facts = {"shape": data.shape, "classes": data.classes, "vocabulary": data.vocabulary}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, "init"))
@@ -96,7 +101,13 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
     schedule = None
     if cfg.participations:
         dealing = numpy_generator(seed, "schedule")
-        schedule = deal(cfg.clients, cfg.rounds, cfg.participations, cfg.sample_rate, dealing)
+        schedule = deal(
+            cfg.clients, cfg.rounds, cfg.participations, cfg.sample_rate, dealing, cfg.separation or 1
+        )
+    elif cfg.separation is not None:
+        raise UserError(
+            f"separation={cfg.separation}: only a schedule keeps clients apart; set participations too"
+        )
     setting = Setting(
         dataset=data.name,
         clients=cfg.clients,
@@ -113,12 +124,13 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         device=device,
         momentum=cfg.momentum,
         schedule=schedule,
+        separation=cfg.separation or 1,
     )
     wiring = wire(mechanism, algorithm, aggregator, upload, setting)
     _check_norms(network, mechanism)
     _check_apart(network, data, mechanism, cfg.engine)
     check_draws(network, data.prepare(data.x_train[:2], dtype))
-    for part in (aggregator, upload, algorithm):
+    for part in (aggregator, upload, algorithm, server):
         part.setup(setting, wiring)
     guarantee = upload.amplify(mechanism.setup(setting, wiring))
     public = data.not_covered + aggregator.facts.not_covered + algorithm.facts.not_covered
@@ -152,6 +164,10 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         seeded=seeded,
         evaluate_every=cfg.evaluate_every,
         min_clients=cfg.min_clients,
+        validation=(
+            ClientData.of(data, "validation", split.validation, device, dtype) if split.validation else None
+        ),
+        server=server,
         stage=make(cfg, "stage"),
     )
     if trainer.exhausted:
@@ -200,7 +216,7 @@ def _check_apart(network: nn.Module, data: Data, mechanism: Mechanism, engine: s
 def _warnings(trainer: Trainer) -> list[str]:
     """Remarks on a run that is legal but deserves a second look."""
     setting, unit = trainer.setting, trainer.ledger.guarantee.unit
-    parts = (trainer.mechanism, trainer.algorithm, trainer.aggregator, trainer.upload)
+    parts = (trainer.mechanism, trainer.algorithm, trainer.aggregator, trainer.upload, trainer.server)
     found = [remark for part in parts for remark in part.remarks]
     size = {"sample": int(setting.sizes.min()), "client": setting.clients}.get(unit, 0)
     if size and setting.delta >= 1 / size:

@@ -26,19 +26,17 @@ from fedpriv.errors import UserError
 
 # Where a run happens and how it is watched: none of it changes what is computed. The kind of device does.
 IGNORED = (
-    "data_dir",
-    "device",
-    "threads",
-    "logger",
-    "checkpoint",
-    "resume",
-    "target",
-    "personal",
+    "data_dir", "device", "threads", "logger", "checkpoint", "resume", "target", "objective", "personal",
     "dataset.download",
-)
+)  # fmt: skip
 # Keys added since results were committed, each with what runs had before it: at that value the key does not
 # count, so their identity stays. As "key" or "group.key"; never taken out again.
-ADDED: dict[str, Any] = {"dp_variant.against": "outsider"}
+ADDED: dict[str, Any] = {
+    "dp_variant.against": "outsider",
+    "separation": None,
+    "validation": 0,
+    "server": {"_target_": "fedpriv.servers.base.SGD"},
+}
 KINDS = ("cpu", "cuda", "mps")
 _LENGTH, _SHORT = 16, 8
 
