@@ -21,6 +21,7 @@ fedpriv: compose, run and honestly account private federated learning experiment
   fedpriv table PAPER/ARTIFACT                     what came of them beside the printed numbers
   fedpriv report [out=FILE.html]                   all of that in one page
   fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
+  fedpriv audit [KIND] [the same]                  attacks it: measured bounds beside the provable epsilon
   fedpriv list [group]                             every group and option: what it is, which paper
   fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
   fedpriv check MODULE.CLASS [option=value ...]    whether a part of your own keeps its promises
@@ -44,6 +45,7 @@ COMMANDS = (
     "report",
     "figure",
     "privacy",
+    "audit",
     "list",
     "data",
     "features",
@@ -99,6 +101,7 @@ def _dispatch(arguments: list[str]) -> int:
         "report": _report,
         "figure": _figure,
         "privacy": _privacy,
+        "audit": _audit,
         "list": _list,
         "data": _data,
         "features": _features,
@@ -231,6 +234,12 @@ def _privacy(rest: list[str]) -> int:
 
     show(_compose(rest))
     return 0
+
+
+def _audit(rest: list[str]) -> int:
+    from fedpriv.audit.command import main
+
+    return main(rest)
 
 
 def _list(rest: list[str]) -> int:
