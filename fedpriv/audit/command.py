@@ -26,11 +26,11 @@ from fedpriv.session.screen import console, errors, number
 KINDS = ("sensitivity", "one-run", "one-shot", "mechanism", "membership", "inversion")
 FILE, PICTURE, IMAGES = "audit.json", "audit.png", "audit_images.png"
 MEANING = (
-    "A bound above the provable epsilon proves that the promise is broken. A bound below it does NOT prove that the "
-    "promise holds: another attack, more canaries or other data might show more."
+    "A bound above the provable epsilon proves that the promise is broken. A bound below it does NOT prove "
+    "that the promise holds: another attack, more canaries or other data might show more."
 )
 HELP = """\
-usage: fedpriv audit [KIND ...] [group=option ...] [key=value ...] [--view server|models] [--canaries N] [--draws N]
+usage: fedpriv audit [KIND ...] [group=option ...] [key=value ...] [--view V] [--canaries N] [--draws N]
 
 Attacks the run that `fedpriv run` would make of the same words, and sets what is measured beside the provable
 epsilon. Exit code 1: something is larger than promised.
@@ -50,8 +50,8 @@ options
   --draws N     mechanism: keys (default 2000 steps, 200 rounds)
   --choices N   sensitivity: samples or clients taken out (default 24)
 
-Writes audit.json, audit.png and audit_images.png into the run's folder; what is there of the same audit is not done again
-(resume=false: it is).
+Writes audit.json, audit.png and audit_images.png into the run's folder. What is there of the same audit is
+not done again (resume=false: it is).
 """
 
 
@@ -110,7 +110,7 @@ def audit(planned: Planned, kinds: tuple[str, ...], options: Options) -> list[Re
         and {"one-run", "one-shot"} & set(wanted)
     ):
         raise UserError(
-            f"--canaries {options.canaries}: too few for any bound; ask for {one_run.LEAST} or more, better 1000"
+            f"--canaries {options.canaries}: too few for any bound; ask for {one_run.LEAST} or more"
         )
     make_folder(folder)
     kept = _kept(cfg, folder, options)
@@ -202,8 +202,8 @@ def _same_run(cfg: DictConfig, folder: Path) -> None:
     marker = folder / IDENTITY
     if marker.exists() and Identity.read(marker.read_text()).config != identity.of_config(cfg) and cfg.resume:
         raise UserError(
-            f"hydra.run.dir={folder} holds a run with another config; choose another folder, or audit with the "
-            "words of that run"
+            f"hydra.run.dir={folder} holds a run with another config; choose another folder, or audit "
+            "with the words of that run"
         )
 
 

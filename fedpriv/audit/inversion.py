@@ -1,9 +1,9 @@
 """`audit inversion`: rebuild a training image from what a client with one sample would release in one step.
 
 The attacker knows the model, the label and everybody else's part (Zhu et al. 2019; Geiping et al. 2020):
-it looks for the image whose gradient points as the release does, min 1 - cos(gradient(x), release) + tv TV(x),
-by Adam. Twice: at the run's noise and with none, so that one sees what noise does. Under stage=fedpd the shared
-features are inverted as well (fedpriv/stages/fedpd/inversion.py).
+it looks for the image whose gradient points as the release does, min 1 - cos(gradient(x), release) +
+tv TV(x), by Adam. Twice: at the run's noise and with none, so that one sees what noise does. Under
+stage=fedpd the shared features are inverted as well (fedpriv/stages/fedpd/inversion.py).
 """
 
 from dataclasses import replace

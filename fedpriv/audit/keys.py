@@ -92,7 +92,7 @@ class _Found(Exception):
         self.key = key
 
 
-def _Stop(key: bytes) -> Any:  # noqa: N802 - stands in for a class
+def _Stop(key: bytes) -> Any:
     raise _Found(key)
 
 

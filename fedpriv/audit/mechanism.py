@@ -1,10 +1,11 @@
 """`audit mechanism`: one round on one neighbouring pair under many fresh keys, and what can be told apart.
 
 Half of the keys choose a threshold for the score, which is the projection of the release onto the direction
-the two neighbours differ in; the other half gives the two rates at that threshold, each with a Clopper-Pearson
-interval, and epsilon is at least log((lower - delta) / upper), of both sides the larger. Events that come or
-not leak too and are counted alike: a round that releases nothing, and how wide its noise is. Where every weight
-is answered at random on its own, all weights of all keys are counted, against the epsilon of one answer.
+the two neighbours differ in; the other half gives the two rates at that threshold, each with a
+Clopper-Pearson interval, and epsilon is at least log((lower - delta) / upper), of both sides the larger.
+Events that come or not leak too and are counted alike: a round that releases nothing, and how wide its noise
+is. Where every weight is answered at random on its own, all weights of all keys are counted, against the
+epsilon of one answer.
 
 A bound on one round, held against what one round is charged.
 """
@@ -96,7 +97,7 @@ def _step(bench: Bench, client: int, charge: Charge | None, heard: Heard, draws:
     scores: list[list[np.ndarray]] = [[], []]
     for number in range(-(-draws // many)):
         for side in (0, 1):
-            # Canaries whose clipped gradient is one weight's: that weight of the noisy sum is all they change.
+            # Canaries whose clipped gradient is one weight's: that weight is all they change.
             own = None if private.noise is None else private.noise.of("audit", side, number)
             rows = steps.released(
                 bench.trainer.engine, replace(empty, private=replace(private, noise=own)), data
@@ -228,8 +229,8 @@ def _answers(bench: Bench, client: int, charge: Reports, draws: int) -> Result:
             total += width * (side == 0)
     best = lower_bound(counts[0], counts[1], max(1, total), 0.0)
     says = (
-        f"{total:,} answers of either kind: epsilon of one answer is at least {best:.4f}, charged {charge.local:g}; a "
-        f"client gives {charge.number:,} in a round"
+        f"{total:,} answers of either kind: epsilon of one answer is at least {best:.4f}, charged "
+        f"{charge.local:g}; a client gives {charge.number:,} in a round"
     )
     found = (
         judged(

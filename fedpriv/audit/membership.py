@@ -1,7 +1,8 @@
 """`audit membership`: who trained the finished model? Members have lower loss (Yeom et al. 2018).
 
 The threshold for one false alarm in a hundred comes from one half of the held-out samples; the other half and
-the members are judged by it. A number a person understands, and no bound on epsilon: members were not drawn by a coin.
+the members are judged by it. A number a person understands, and no bound on epsilon: members were not drawn
+by a coin.
 """
 
 from typing import Any
@@ -37,8 +38,8 @@ def audit(trainer: Trainer, accuracy: float, classes: int) -> Result:
     """Of a trainer whose rounds are done."""
     if accuracy < 1.5 / classes:
         says = (
-            f"the model did not learn (accuracy {accuracy:.3f}, chance {1 / classes:.3f}): its losses tell nothing of "
-            "members; train longer or with a larger epsilon"
+            f"the model did not learn (accuracy {accuracy:.3f}, chance {1 / classes:.3f}): its losses tell "
+            "nothing of members; train longer or with a larger epsilon"
         )
         return Result("membership", says)
     inside, outside = losses(trainer, trainer.train), losses(trainer, trainer.test)
@@ -51,8 +52,8 @@ def audit(trainer: Trainer, accuracy: float, classes: int) -> Result:
     threshold = float(np.quantile(-known, 1 - FALSE_ALARMS))
     hits, alarms = float((-inside > threshold).mean()), float((-judged > threshold).mean())
     says = (
-        f"by loss: AUC {area:.3f} (guessing: 0.5), {hits:.1%} of {len(inside):,} members found at a threshold for "
-        f"{FALSE_ALARMS:.0%} false alarms ({alarms:.1%} of {len(judged):,} held-out samples)"
+        f"by loss: AUC {area:.3f} (guessing: 0.5), {hits:.1%} of {len(inside):,} members found at a "
+        f"threshold for {FALSE_ALARMS:.0%} false alarms ({alarms:.1%} of {len(judged):,} held-out samples)"
     )
     thin = np.unique(np.linspace(0, len(false) - 1, min(_POINTS, len(false))).astype(int))
     details: dict[str, Any] = {

@@ -1,21 +1,23 @@
 """`audit one-run`: a lower bound on epsilon from one training run (Steinke, Nasr and Jagielski 2023).
 
-Each of m canaries takes part if a coin says so. After the run each gets a score, the highest are guessed to have
-been in and the lowest to have been out, and on the rest the auditor abstains. If the run were
+Each of m canaries takes part if a coin says so. After the run each gets a score, the highest are guessed to
+have been in and the lowest to have been out, and on the rest the auditor abstains. If the run were
 (epsilon, delta)-DP, of r guesses v or more would be right with a chance of at most
 
   beta + 2 m delta max_i (chance that Binomial(r, e^epsilon / (1 + e^epsilon)) lies in [v - i, v)) / i
 
 (their Theorem 5.2), beta the chance that this binomial is v or more. The largest epsilon that this rejects at
-5 % is a bound. How many to guess is chosen by the result, so each of the numbers tried has its part of the 5 %.
+5 % is a bound. How many to guess is chosen by the result, so each of the numbers tried has its part of the
+5 %. Where m delta is not small, a smaller delta is asked about, against what is provable at that one.
 
 Unit sample: a canary is a sample whose clipped gradient is a direction of its own, as long as the clipping
-bound, in the batches its own Poisson draws put it in. It is added to what the engine gives, so noise, sampling rate,
+bound, in the batches its own Poisson draws put it in. It is added to what the engine gives, so noise,
 aggregation and everything behind are the run's own. Unit client: a canary is a client that sends a
 direction of its own, far longer than any bound, or nothing (where neighbours replace data: the opposite).
 Runs on other canaries and keys may be added up, for each canary is in one of them only.
 """
 
+import copy
 import math
 from dataclasses import dataclass
 
@@ -33,10 +35,10 @@ from fedpriv.errors import UserError
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.randomness.source import generator, numpy_generator
 from fedpriv.rounds.setting import Round
-from fedpriv.session.screen import Notes
+from fedpriv.session.screen import Notes, number
 
 CONFIDENCE = 0.95
-FRACTIONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # of the canaries guessed to be in, and as many to be out
+FRACTIONS = (0.02, 0.05, 0.1, 0.2, 0.5)  # of the canaries guessed to be in, and as many to be out
 LEAST = 20  # canaries: with five right guesses of five nothing above 0.2 can be said
 
 
@@ -87,9 +89,16 @@ def bound(scores: np.ndarray, included: np.ndarray, delta: float) -> Guessed:
     return best
 
 
-def promised(bench: Bench) -> tuple[float | None, float | None]:
-    """The largest provable and claimed epsilon of the whole run; None: nothing is provable."""
-    ledger: Ledger = bench.trainer.ledger
+def delta_for(canaries: int, delta: float) -> float:
+    """At which delta to ask: a larger one would drown so many canaries (2 m delta is a chance)."""
+    return min(delta, 0.01 / canaries)
+
+
+def promised(bench: Bench, delta: float | None = None) -> tuple[float | None, float | None]:
+    """The largest provable and claimed epsilon of the whole run, at its delta or another; None: nothing is
+    provable."""
+    ledger: Ledger = copy.copy(bench.trainer.ledger)
+    ledger.delta = ledger.delta if delta is None else delta
     counts = np.full(
         len(ledger.budgets), bench.trainer.wiring.participation.rounds_charged(bench.trainer.setting)
     )
@@ -151,7 +160,7 @@ def of_samples(bench: Bench, canaries: int, view: str) -> tuple[np.ndarray, np.n
     notes = Notes("audit one-run: round", rounds)
     hidden = trainer.upload.facts.mixes != "nothing"
     start = trainer.theta.clone()
-    for number in range(rounds):
+    for done in range(rounds):
         if trainer.exhausted:
             break
         heard = bench.round(engine=planted)  # type: ignore[arg-type]
@@ -159,7 +168,7 @@ def of_samples(bench: Bench, canaries: int, view: str) -> tuple[np.ndarray, np.n
         if view == "server" and not hidden:
             seen = -(heard.received[:, : setting.layout.sent].to(planted.directions) @ planted.directions.T)
             scores[heard.clients] += seen.double().numpy()
-        notes.show(number + 1)
+        notes.show(done + 1)
     if view == "models" or hidden:
         scores += -(planted.directions @ (trainer.theta - start).to(planted.directions)).double().numpy()
         view = "models"
@@ -211,11 +220,11 @@ def of_clients(bench: Bench, canaries: int, view: str) -> tuple[np.ndarray, np.n
     scores, coins = [], []
     notes = Notes("audit one-run: run", passes)
     rows = bench.trainer.upload.facts.mixes == "nothing" and view == "server"
-    for number in range(passes):
-        draw = numpy_generator(bench.seed, "audit who", number)
+    for done in range(passes):
+        draw = numpy_generator(bench.seed, "audit who", done)
         who = np.sort(draw.permutation(setting.clients)[:half])
-        bench.reset(2000 + number)
-        senders = Senders(bench, who, number)
+        bench.reset(2000 + done)
+        senders = Senders(bench, who, done)
         start, total = bench.trainer.theta.clone(), np.zeros(half)
         for _ in range(setting.rounds):
             if bench.trainer.exhausted:
@@ -235,7 +244,7 @@ def of_clients(bench: Bench, canaries: int, view: str) -> tuple[np.ndarray, np.n
             )
         scores.append(total)
         coins.append(senders.included)
-        notes.show(number + 1)
+        notes.show(done + 1)
     seen = "server" if rows and bench.trainer.mechanism.facts.replaces else "models"
     return np.concatenate(scores), np.concatenate(coins), seen
 
@@ -249,18 +258,24 @@ def audit(bench: Bench, canaries: int, view: str) -> Result:
     scores, included, seen = of(bench, canaries, view)
     if not scores.any():
         return Result("one-run", "no canary left a trace: nobody took part")
-    delta = bench.trainer.ledger.delta
+    stated = bench.trainer.ledger.delta
+    delta = delta_for(len(scores), stated)
     best = bound(scores, included, delta)
-    provable, claimed = promised(bench)
+    provable = promised(bench, delta)[0]
+    whole, claimed = promised(bench)
     says = (
         f"{best.right} of {best.guesses} guesses about {len(scores)} canary {bench.unit}s were right: at 95 % "
-        f"epsilon is at least {best.epsilon:.2f} in the view of the {seen}"
+        f"and delta {delta:.2g} epsilon is at least {best.epsilon:.2f} in the view of the {seen}"
     )
+    if delta < stated:
+        says += f" ({number(provable)} is provable there, {number(whole)} at delta {stated:g})"
     details = {
         "canaries": len(scores),
         "guesses": best.guesses,
         "right": best.right,
         "view": seen,
+        "delta": delta,
+        "provable_at_the_runs_delta": whole,
         "confidence": CONFIDENCE,
         "most_that_could_be_shown": most(len(scores), delta),
         "scores_in": scores[included].tolist()[:2000],

@@ -1,4 +1,4 @@
-"""`audit one-shot`: an estimate of epsilon from canary clients (Andrew et al. 2023). No bound: it proves nothing.
+"""`audit one-shot`: an estimate of epsilon from canary clients (Andrew et al. 2023). It proves nothing.
 
 A canary client sends a random direction, scaled so that its clipping bound is what is left. Directions are so
 many that they are nearly orthogonal, so without a canary the cosine between what the models moved by and its
@@ -52,7 +52,7 @@ def _delta(value: float, m1: float, s1: float, m2: float, s2: float) -> float:
             low, high = sorted(((-b - math.sqrt(root)) / (2 * a), (-b + math.sqrt(root)) / (2 * a)))
             edges = [(-math.inf, low), (high, math.inf)] if a > 0 else [(low, high)]
 
-    def mass(mean: float, std: float, above: bool = False) -> float:
+    def mass(mean: float, std: float) -> float:
         return sum(float(norm.cdf((y - mean) / std) - norm.cdf((x - mean) / std)) for x, y in edges)
 
     return mass(m1, s1) - math.exp(min(value, 700.0)) * mass(m2, s2)
@@ -98,8 +98,8 @@ def audit(bench: Bench, canaries: int) -> Result:
     provable, claimed = promised(bench)
     estimate = epsilon(mean, std, null, trainer.ledger.delta)
     says = (
-        f"an estimate, no bound: epsilon about {estimate:.2f}, from the cosines of {len(values)} canary clients in "
-        f"{passes} runs (mean {mean / null:.2f}, deviation {std / null:.2f} of the null's)"
+        f"an estimate, no bound: epsilon about {estimate:.2f}, from the cosines of {len(values)} canary "
+        f"clients in {passes} runs (mean {mean / null:.2f}, deviation {std / null:.2f} of the null's)"
     )
     details = {"canaries": len(values), "runs": passes, "mean": mean / null, "deviation": std / null}
     return Result(

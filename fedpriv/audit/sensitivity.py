@@ -1,7 +1,7 @@
 """`audit sensitivity`: is what is released moved by one sample or client no more than its noise is for?
 
-Keys are fixed and noise is off, so everything here is exact up to rounding: one sample (unit sample) or client
-(unit client) is taken out, in many choices and with the worst data there are, and the move of what is
+Keys are fixed and noise is off, so everything here is exact up to rounding: one sample (unit sample) or
+client (unit client) is taken out, in many choices and with the worst data there are, and the move of what is
 released is compared with its noise. The noise is what the same release has with noise on, less that. A
 release is charged as a sum of sensitivity one and noise of deviation z, so z times (move / noise) is at most
 1. Then: is the noise of rounds, clients, steps, tensors and keys uncorrelated? Is what is drawn drawn as
@@ -13,7 +13,7 @@ shares, or on the server. What comes after must depend on the data through it al
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -94,7 +94,7 @@ class Largest:
     """The largest move over its bound seen so far, and what it was."""
 
     check: str
-    found: Moved = Moved(0.0, 0.0, 0)
+    found: Moved = field(default_factory=lambda: Moved(0.0, 0.0, 0))
     text: str = "nothing moved"
 
     def see(self, new: Moved, text: str) -> None:
@@ -188,7 +188,7 @@ def of_samples(bench: Bench, choices: int) -> list[Finding]:
             if z is None:
                 continue
             for step in range(len(a)):
-                text = f"round {number + 1}, step {step + 1}, without sample {place} of client {client} ({style})"
+                text = f"round {number + 1}, step {step + 1}, sample {place} of client {client} ({style})"
                 move.see(moved(a[step, 0] - b[step, 0], loud[:, 0]).times(z), text)
                 if len(near) > 1:
                     others.see(moved(a[step, 1] - b[step, 1], loud[:, 1]).times(1e3 * z), text)
@@ -349,7 +349,7 @@ def where_released(bench: Bench, heard: Heard, bare: Heard) -> str:
 
 def of_clients(bench: Bench, choices: int) -> list[Finding]:
     """What is released with and without one client, or with its message replaced."""
-    mechanism, setting = bench.trainer.mechanism, bench.trainer.setting
+    setting = bench.trainer.setting
     able = bench.everyone()
     bench.reset()
     with quiet():
@@ -361,7 +361,6 @@ def of_clients(bench: Bench, choices: int) -> list[Finding]:
     if place == "uploads" and not _additive(loud, bare):
         return [*found, *_answers(bench)]
     move, rows, names = Largest(f"move of {_WORDS[place]}"), [], []
-    exact = Largest("move of the integers")
     draw = np.random.default_rng(bench.seed)
     assert loud.state is not None and bare.state is not None
     released_too = place == "update" and not torch.equal(loud.state, bare.state)
@@ -388,7 +387,7 @@ def of_clients(bench: Bench, choices: int) -> list[Finding]:
         if number < 12 and noise.numel():
             rows.append(noise[0])
             names.append(f"round {round_ + 1}, key {key}, client {client if place == 'uploads' else 'any'}")
-        if z is None or not noise.numel() and not change.numel():
+        if z is None:
             continue
         if place == "sum":
             found += _integers(bench, client, noise, change, text)

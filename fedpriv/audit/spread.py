@@ -2,8 +2,8 @@
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
-import torch
 from torch import Tensor
 
 SURE = 6.0  # deviations: a check cries wolf once in 10^8 times
@@ -15,7 +15,7 @@ def blocks(width: int) -> list[slice]:
     """Neighbouring numbers, about _BLOCK at a time."""
     count = max(1, width // _BLOCK)
     edges = [width * i // count for i in range(count + 1)]
-    return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [slice(a, b) for a, b in pairwise(edges)]
 
 
 @dataclass(frozen=True)
