@@ -250,7 +250,7 @@ def _list(rest: list[str]) -> int:
 
 
 def _check(rest: list[str]) -> int:
-    from fedpriv.parts.contracts import main
+    from fedpriv.contracts.command import main
 
     return main(rest)
 
