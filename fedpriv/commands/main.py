@@ -24,6 +24,7 @@ fedpriv: compose, run and honestly account private federated learning experiment
   fedpriv report [FOLDER ...] [out=FILE.html]      your runs, or all that was reproduced, in one page
   fedpriv board [FOLDER ...] [port=N]              that page on this machine, while the runs go on
   fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
+  fedpriv audit [KIND] [the same]                  attacks it: measured bounds beside the provable epsilon
   fedpriv list [group]                             every group and option: what it is, which paper
   fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
   fedpriv check MODULE.CLASS [option=value ...]    whether a part of your own keeps its promises
@@ -49,6 +50,7 @@ COMMANDS = (
     "report",
     "figure",
     "privacy",
+    "audit",
     "list",
     "data",
     "features",
@@ -106,6 +108,7 @@ def _dispatch(arguments: list[str]) -> int:
         "report": _report,
         "figure": _figure,
         "privacy": _privacy,
+        "audit": _audit,
         "list": _list,
         "data": _data,
         "features": _features,
@@ -245,6 +248,12 @@ def _privacy(rest: list[str]) -> int:
 
     show(_compose(rest))
     return 0
+
+
+def _audit(rest: list[str]) -> int:
+    from fedpriv.audit.command import main
+
+    return main(rest)
 
 
 def _list(rest: list[str]) -> int:
