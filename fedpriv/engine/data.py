@@ -13,6 +13,8 @@ from fedpriv.datasets.base import Data
 
 _READY = 512 << 20  # bytes up to which inputs are kept as numbers, so that no step converts pixels again
 
+Side = Literal["train", "test", "validation"]
+
 
 @dataclass(frozen=True)
 class ClientData:
@@ -54,7 +56,7 @@ class ClientData:
     def of(
         cls,
         data: Data,
-        side: Literal["train", "test", "validation"],
+        side: Side,
         parts: Sequence[np.ndarray],
         device: torch.device | str,
         dtype: torch.dtype,
