@@ -1,74 +1,63 @@
-"""Where tensors live, what such a place lacks, and how much room it has."""
+"""Where tensors live. Which kind of device `auto` is, is a part of a run's name, so it is told without torch
+where that is certain."""
 
-import os
-from typing import Any
-
-import torch
-from torch import Tensor
+import ctypes
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedpriv.errors import UserError
 
-LACKING = {"mps": ("float64", "eigh")}  # by kind of device
-_UNKNOWN = 1 << 30  # bytes taken for free where nobody can say
+if TYPE_CHECKING:
+    import torch
+
+_DRIVERS = {"cuda": "libcuda.so.1", "hip": "libamdhip64.so"}  # without its driver a build finds no device
 
 
 def _present() -> dict[str, bool]:
+    import torch
+
     return {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
 
 
 def kind_of_device(name: str) -> str:
     """cuda, mps or cpu as named, present or not; for auto the fastest kind there is."""
-    return next(kind for kind, there in _present().items() if there) if name == "auto" else name
+    if name != "auto":
+        return name
+    if "torch" not in sys.modules and only_cpu():
+        return "cpu"
+    return next(kind for kind, there in _present().items() if there)
 
 
-def choose_device(name: str) -> torch.device:
+def only_cpu() -> bool:
+    """Whether torch can have no other device here; False where it has to be asked."""
+    spec = find_spec("torch")
+    if not sys.platform.startswith("linux") or spec is None or not spec.submodule_search_locations:
+        return False
+    version = Path(spec.submodule_search_locations[0]) / "version.py"
+    built = dict(re.findall(r"^(\w+)\b[^=\n]*= (.*)$", version.read_text(), re.MULTILINE))
+    return all(built.get(kind) == "None" or _lacks(driver) for kind, driver in _DRIVERS.items())
+
+
+def _lacks(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return True
+    return False
+
+
+def choose_device(name: str) -> "torch.device":
     """The named device, or for auto the fastest kind there is, made to give the same numbers every time."""
+    import torch
+
     kind = kind_of_device(name)
     if not _present()[kind]:
         raise UserError(f"device={name}: there is none on this machine; use device=auto or device=cpu")
     if kind == "cuda":
+        from fedpriv.accelerator import exact_products
+
         exact_products()
     return torch.device(kind)
-
-
-def exact_products() -> None:
-    """Products of whole floats: TF32 keeps ten bits, and clipping would hold to 5e-4 only. And kernels that
-    add up in the same order every time, where there are such; torch warns where there are not."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark = False  # it would choose kernels by a stop-watch
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS promises no order
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-
-def described(device: torch.device) -> str:
-    """A few words for the screen."""
-    if device.type == "cuda":
-        return f"cuda ({torch.cuda.get_device_name(device)})"
-    return device.type
-
-
-def refuse_lacking(kind: str, what: str, needs: tuple[str, ...]) -> None:
-    """Refuse in one line what needs something a kind of device has not."""
-    if lacking := [n for n in needs if n in LACKING.get(kind, ())]:
-        raise UserError(f"device={kind}: has no {lacking[0]}, which {what} needs; use device=cpu")
-
-
-def widest(device: torch.device) -> torch.dtype:
-    """The floats to add up in."""
-    return torch.float32 if "float64" in LACKING.get(device.type, ()) else torch.float64
-
-
-def free_bytes(device: torch.device) -> int:
-    """What could be allocated now on a device that is not the CPU."""
-    if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, unused
-        return int(torch.cuda.mem_get_info(device)[0]) + kept
-    if device.type == "mps":
-        return int(torch.mps.recommended_max_memory()) - int(torch.mps.current_allocated_memory())
-    return _UNKNOWN
-
-
-def there(values: Any, device: torch.device) -> Tensor:
-    """A tensor, an array or a list on a device, without waiting for what the device is at."""
-    return torch.as_tensor(values).to(device, non_blocking=device.type != "mps")

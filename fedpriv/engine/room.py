@@ -6,7 +6,7 @@ A CPU's chunks follow its caches; a device is fastest with as much at once as th
 import torch
 from torch import Tensor
 
-from fedpriv.device import free_bytes
+from fedpriv.accelerator import free_bytes
 from fedpriv.randomness.source import Source
 
 # Bytes a weight of a client takes beside itself while its noise is drawn: words, and what becomes of them.

@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from fedpriv.device import widest
+from fedpriv.accelerator import widest
 from fedpriv.randomness.source import Numbers, Source
 
 _BITS = 52  # of the magnitude

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.device import there
+from fedpriv.accelerator import there
 from fedpriv.randomness import chacha, gaussian
 
 KEY_BYTES = 32

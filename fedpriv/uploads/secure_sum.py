@@ -25,7 +25,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from fedpriv.device import there
+from fedpriv.accelerator import there
 from fedpriv.errors import UserError
 from fedpriv.parts.declarations import SHARES, UploadFacts
 from fedpriv.privacy.ledger import Guarantee

@@ -37,7 +37,13 @@ def test_no_option_is_left_out():
             words["aggregator"], words["upload"] = "sum", "secure_sum"
         if words["aggregator"] == "pfa_plus":
             words["upload"] = "projected"
-        defaults = {"transform": "none", "algorithm": "fedavg", "budget": "constant", "stage": "none"}
+        defaults = {
+            "transform": "none",
+            "algorithm": "fedavg",
+            "budget": "constant",
+            "stage": "none",
+            "server": "sgd",
+        }
         for group in set(GROUPS) - {"logger"}:
             option = words.get(group, defaults.get(group))
             used[group].add(OURS.get(group, {}).get(option, option))

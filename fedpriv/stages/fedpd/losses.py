@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from scipy.special import betaincinv
 from torch import Tensor, nn
 
-from fedpriv.device import there
+from fedpriv.accelerator import there
 from fedpriv.engine.dropout import name_dropouts
 from fedpriv.errors import UserError
 from fedpriv.randomness.source import Source
