@@ -24,6 +24,7 @@ from tests.device.simulated import RulesError
 from tests.device.watching import Watch
 
 FAULTS = {}
+LONG = ("parameters of a distillation get noise one by one",)
 
 
 def fault(name, case, found):
@@ -276,7 +277,9 @@ def findings(case, folder, device, expected):
 
 
 @pytest.mark.parametrize("device", ["simulated"], indirect=True)
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.long] if n in LONG else []) for n in FAULTS]
+)
 def test_a_planted_fault_is_found(name, device, same_draws, monkeypatch, tmp_path):
     case, found, plant = FAULTS[name]
     expected = run(case, tmp_path, Watch(), lambda t: t) if found == "numbers" else None
