@@ -16,9 +16,21 @@ from numba.extending import intrinsic
 
 from fedpriv.randomness.chacha import CONSTANTS, ROUNDS, TURNS, WORDS
 from fedpriv.randomness.gaussian import (
-    ANGLE, ANGLE_LESS, ANGLE_SIZE, COS, GROUP, HIGH_BITS, LANES, LOG, LOW_LESS, LOW_SHIFT, LOW_SIZE, MINUS_2_LN2,
-    ROOT_HALF, SIN,
-)  # fmt: skip
+    ANGLE,
+    ANGLE_LESS,
+    ANGLE_SIZE,
+    COS,
+    GROUP,
+    HIGH_BITS,
+    LANES,
+    LOG,
+    LOW_LESS,
+    LOW_SHIFT,
+    LOW_SIZE,
+    MINUS_2_LN2,
+    ROOT_HALF,
+    SIN,
+)
 
 _WORD, _VECTOR = ir.IntType(32), ir.VectorType(ir.IntType(32), LANES)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
