@@ -216,7 +216,7 @@ def test_the_results_that_are_committed_are_those_that_are_told(tmp_path):
 
 
 def test_the_page_has_what_was_audited(rounds, tmp_path):
-    """A line a measured bound, above what is provable or claimed in red; without a file there is no section."""
+    """A line a measured bound, in red above what is provable or claimed; without a file: no section."""
     folder = tmp_path / "reproduced"
     assert 'id="audit"' not in render([rounds], folder)
     lines = [
