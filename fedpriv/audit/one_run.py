@@ -264,8 +264,8 @@ def audit(bench: Bench, canaries: int, view: str) -> Result:
     provable = promised(bench, delta)[0]
     whole, claimed = promised(bench)
     says = (
-        f"{best.right} of {best.guesses} guesses about {len(scores)} canary {bench.unit}s were right: at 95 % "
-        f"and delta {delta:.2g} epsilon is at least {best.epsilon:.2f} in the view of the {seen}"
+        f"{best.right} of {best.guesses} guesses about {len(scores)} canary {bench.unit}s were right: at "
+        f"95 % and delta {delta:.2g} epsilon is at least {best.epsilon:.2f} in the view of the {seen}"
     )
     if delta < stated:
         says += f" ({number(provable)} is provable there, {number(whole)} at delta {stated:g})"

@@ -79,7 +79,7 @@ def multiplier(charge: Charge | None) -> float | None:
     if charge is None or not charge:
         return None
     if all(isinstance(e, SampledGaussian) for e in charge):
-        return sum(e.noise_multiplier**-2 for e in charge if isinstance(e, SampledGaussian)) ** -0.5
+        return 1 / math.sqrt(sum(e.noise_multiplier**-2 for e in charge if isinstance(e, SampledGaussian)))
     if len(charge) == 1 and isinstance(charge[0], SampledSkellam):
         return math.sqrt(charge[0].variance) / charge[0].l2
     return None

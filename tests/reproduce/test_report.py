@@ -213,3 +213,20 @@ def test_the_results_that_are_committed_are_those_that_are_told(tmp_path):
     every = [Comparison(recipe.load(name), tmp_path / "outputs" / "reproduced") for name in recipe.names()]
     told = (tmp_path / "outputs" / "README.md").read_text()
     assert results.section(every) in told, "`fedpriv report readme=outputs/README.md`"
+
+
+def test_the_page_has_what_was_audited(rounds, tmp_path):
+    """A line a measured bound, in red above what is provable or claimed; without a file: no section."""
+    folder = tmp_path / "reproduced"
+    assert 'id="audit"' not in render([rounds], folder)
+    lines = [
+        "method,epsilon,claimed,provable,audit,measured,kind,delta,provable_there,largest_move",
+        "ldp,4,4,4,one-run,1.25,bound,1e-05,6.1,1.002",
+        "duchi,1,1,5000,one-run,3.5,bound,1e-05,5200,",
+        "cdp,1,1,1,one-shot,1.09,estimate,0.001,1,0.99",
+    ]
+    (tmp_path / "audits.csv").write_text("\n".join(lines))
+    page = render([rounds], folder)
+    assert 'id="audit"' in page and page.count("breaks the claim") == 1 and "breaks the promise" not in page
+    (tmp_path / "audits.csv").write_text("\n".join([lines[0], lines[1].replace("1.25", "6.2")]))
+    assert "breaks the promise" in render([rounds], folder)
