@@ -116,36 +116,9 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run(rest: list[str]) -> int:
-    from fedpriv.commands import job, sweeping
-    from fedpriv.config.composing import prepared
+    from fedpriv.commands.run import main
 
-    if {"--cfg", "-c"} & set(rest):
-        return _show_config(rest)
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors reach us, instead of Hydra printing and exiting
-    sys.argv = [sys.argv[0], *prepared(rest)]
-    job.hydra_main()
-    if job.failure is not None:
-        raise job.failure
-    return 1 if sweeping.failures else 0
-
-
-def _show_config(rest: list[str]) -> int:
-    """--cfg job with every value, also those that an option's file leaves to its target; else Hydra's."""
-    from hydra._internal.utils import get_args_parser
-    from omegaconf import OmegaConf
-
-    from fedpriv.commands import job
-    from fedpriv.config.composing import compose, prepared
-
-    told = get_args_parser().parse_args(rest)
-    if told.cfg != "job":
-        sys.argv = [sys.argv[0], *prepared(rest)]
-        job.hydra_main()
-        return 0
-    config = compose(told.overrides, told.config_dir)
-    shown = OmegaConf.select(config, told.package) if told.package else config
-    print(OmegaConf.to_yaml(shown, resolve=told.resolve), end="")
-    return 0
+    return main(rest)
 
 
 def _reproduce(rest: list[str]) -> int:

@@ -22,7 +22,7 @@ from fedpriv.reproduce import rows
 from fedpriv.reproduce.plan import Job, collect, distinct, expected_seconds, jobs_of
 from fedpriv.reproduce.recipe import SCALES, Scale
 from fedpriv.session import screen
-from fedpriv.studies.reader import STATUS
+from fedpriv.session.claim import STATUS
 
 USAGE = """\
 usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all | ./RECIPE.yaml [options] [key=value ...]

@@ -21,10 +21,10 @@ from fedpriv.config.limits import cut
 from fedpriv.config.schema import GROUPS
 from fedpriv.errors import UserError
 from fedpriv.files import LOCK, held
+from fedpriv.session.claim import STATUS
 from fedpriv.session.screen import errors
 
 STATES = ("finished", "running", "failed", "unfinished", "damaged")
-STATUS = "status.json"  # why a run failed, until it is run again
 _LOSSES = ("train_loss_mean", "loss_local", "loss_global")
 _DATED = ("summary.json", STATUS, "metrics.csv", "config.yaml", LOCK)  # the first one there says when
 
