@@ -4,7 +4,6 @@ import io
 import re
 import subprocess
 import tarfile
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from fedpriv.reproduce.draw import close, draw
 from fedpriv.reproduce.report import render
 from fedpriv.reproduce.table import picture
 from tests.conftest import refused
+from tests.helpers.pages import Page
 from tests.helpers.results import result
 
 ROOT = Path(__file__).parents[2]
@@ -128,27 +128,6 @@ def test_no_figure_without_runs_or_where_the_paper_has_none(tmp_path):
 
 
 # -- the page
-
-
-class Page(HTMLParser):
-    """Every tag closed, and what the page would load from elsewhere."""
-
-    EMPTY = ("meta", "br", "img", "link", "input", "hr")
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.loads, self.text = [], [], []
-
-    def handle_starttag(self, tag, attributes):
-        if tag not in self.EMPTY:
-            self.open.append(tag)
-        self.loads += [v for k, v in attributes if k in ("src", "href") and not v.startswith(("#", "data:"))]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
 
 
 def test_the_page_holds_everything_and_loads_nothing(rounds, tmp_path):
