@@ -10,6 +10,7 @@ trials or, with `trials_law`, that of the best of a random number of random tria
 """
 
 import json
+import logging
 import secrets
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ _FOLDER = "fedpriv:folder"
 _AGREE = 1e-3  # how far curves of trials that cost the same may be apart
 
 
-class Search(OptunaSweeperImpl):  # type: ignore[misc]
+class Search(OptunaSweeperImpl):
     def __init__(
         self,
         *,
@@ -64,7 +65,8 @@ class Search(OptunaSweeperImpl):  # type: ignore[misc]
         self.kind, self.law, self.shape = sampler, trials_law, trials_shape
 
     def sweep(self, arguments: list[str]) -> None:
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        assert self.config is not None
+        optuna.logging.set_verbosity(logging.WARNING)
         self._process_searchspace_config()
         told = [*self._parse_sweeper_params_config(), *arguments]
         space, fixed = create_params_from_overrides(told)
@@ -132,6 +134,7 @@ class Search(OptunaSweeperImpl):  # type: ignore[misc]
 
     def _launch(self, study: optuna.Study, batch: list[Trial], fixed: dict[str, Any], wanted: int) -> None:
         cells = [tuple(f"{k}={v}" for k, v in {**trial.params, **fixed}.items()) for trial in batch]
+        assert self.launcher is not None
         returns = self.launcher.launch(cells, initial_job_idx=self.job_idx)
         self.job_idx += len(returns)
         wrong = None

@@ -28,16 +28,15 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from dp_accounting.pld.common import DifferentialPrivacyParameters
-from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from torch import Tensor
 
 from fedpriv.errors import positive
 from fedpriv.mechanisms.base import FLOATS, Mechanism, group_charges
 from fedpriv.mechanisms.client_level import clip
 from fedpriv.mechanisms.participation import FixedNumber
-from fedpriv.mechanisms.perturbed_models import NOT_COVERED, RELATION
+from fedpriv.mechanisms.perturbed_models import NOT_COVERED
 from fedpriv.parts.declarations import MechanismFacts
+from fedpriv.privacy import relations
 from fedpriv.privacy.accountants import RDP
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import Charge, Laplace, SampledGaussian
@@ -81,7 +80,7 @@ class LDPUpdate(Mechanism):
             flaws = outright("an update", move, width * setting.most, setting.delta, LAPLACE)
         return Guarantee(
             unit=self.facts.unit,
-            relation=RELATION,
+            relation=relations.LOCAL,
             sampler="none: who takes part is known, nothing is amplified",
             noise=self.z,
             kinds=kinds,
@@ -124,6 +123,9 @@ class LDPUpdate(Mechanism):
                     ),
                 }
             }
+        from dp_accounting.pld.common import DifferentialPrivacyParameters
+        from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
+
         flower = math.sqrt(2 * math.log(1.25 / delta)) / epsilon
         guarantee = DifferentialPrivacyParameters(epsilon, delta)
         single = float(GaussianPrivacyLoss.from_privacy_guarantee(guarantee).standard_deviation)

@@ -106,7 +106,7 @@ class Ledger:
         for k in firsts:
             once = tuple(e for r in releases for e in r.charge(k))
             values.append(self.accountant.epsilon(charges[kinds[k]], counts[k].item(), self.delta, once))
-        return np.array(values)[where]
+        return np.asarray(np.array(values)[where])
 
     def _alike(self, counts: np.ndarray, releases: Sequence[Release]) -> tuple[list[int], np.ndarray]:
         """Of clients that cost the same, one each; and which of these answers for a client, [K]."""
@@ -235,9 +235,9 @@ class Ledger:
 SHARED = "another run of this very config: it has the same noise, so that both together are one release"
 
 _GENERATOR = {
-    True: "secure generator (ChaCha with 12 rounds), its 256-bit key made of the seed and the run's config: "
+    True: "secure generator (ChaCha with 8 rounds), its 256-bit key made of the seed and the run's config: "
     "whoever knows these can remove the noise and knows who was sampled; use noise_seed=os for a release",
-    False: "secure generator (ChaCha with 12 rounds), its 256-bit key from the operating system; sampling, "
+    False: "secure generator (ChaCha with 8 rounds), its 256-bit key from the operating system; sampling, "
     "batches and dropout come from it too",
 }
 

@@ -34,14 +34,14 @@ def mean_of(shape: float, chance: float) -> float:
     """E[K] of a truncated negative binomial number (definition 1)."""
     if shape == 0:
         return (1 / chance - 1) / math.log(1 / chance)
-    return shape * (1 - chance) / (chance * (1 - chance**shape))
+    return float(shape * (1 - chance) / (chance * (1 - chance**shape)))
 
 
 def chance_of(shape: float, mean: float) -> float:
     """g, for a given E[K]."""
     if mean <= 1:
         return 1.0
-    return math.exp(brentq(lambda x: mean_of(shape, math.exp(x)) - mean, -40, -1e-9, xtol=1e-14))
+    return math.exp(float(brentq(lambda x: mean_of(shape, math.exp(x)) - mean, -40, -1e-9, xtol=1e-14)))
 
 
 def chances(law: Law, mean: float, shape: float) -> np.ndarray:

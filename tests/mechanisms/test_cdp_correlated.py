@@ -11,9 +11,9 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from fedpriv.building import build
+from fedpriv.contracts.trial import round_of, setting
 from fedpriv.engine.layout import Layout
 from fedpriv.mechanisms.cdp_correlated import CorrelatedCDP
-from fedpriv.parts.contracts import round_of, setting
 from fedpriv.privacy.accountants import RDP
 from fedpriv.privacy.events import Joint, SampledGaussian
 from fedpriv.randomness.source import Source

@@ -12,9 +12,9 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.stats import norm
 
 from fedpriv.building import build
+from fedpriv.contracts.trial import round_of, setting
 from fedpriv.engine.layout import Layout
 from fedpriv.mechanisms.ldp_update import LDPUpdate
-from fedpriv.parts.contracts import round_of, setting
 from fedpriv.privacy import accountants
 from fedpriv.randomness.source import Source
 from tests.conftest import SMALL
