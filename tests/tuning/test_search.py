@@ -84,6 +84,7 @@ def test_several_objectives(fedpriv, tmp_path):
     done = fedpriv(*RUN, "hydra.sweeper.n_trials=2", *both, "dp=none", "lr=0.01,0.1")
     assert done.code == 0, done.err
     assert all(len(b["values"]) == 2 for b in search(tmp_path)["best"])
+    assert "picked on test data" in done.err
 
 
 @pytest.mark.parametrize(
