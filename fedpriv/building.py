@@ -20,6 +20,7 @@ from fedpriv.config.options import INJECTED, filled, target_of
 from fedpriv.datasets.base import Data, default_data_dir
 from fedpriv.device import choose_device
 from fedpriv.engine import batches
+from fedpriv.engine.base import cores
 from fedpriv.engine.data import ClientData
 from fedpriv.engine.dropout import check_draws
 from fedpriv.engine.fast import FastEngine
@@ -33,6 +34,7 @@ from fedpriv.parts.wiring import wire
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.randomness.source import Source, key_of, numpy_generator, seed_for
+from fedpriv.ranks.group import ALONE, Ranks
 from fedpriv.rounds.schedule import deal
 from fedpriv.rounds.setting import Setting
 from fedpriv.rounds.store import ClientStore
@@ -107,9 +109,15 @@ def source(cfg: DictConfig) -> tuple[Any, Path]:
     return make(cfg, "dataset"), Path(cfg.data_dir) if cfg.data_dir else default_data_dir()
 
 
-def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, prepare: bool = True) -> Run:
+def build(
+    cfg: DictConfig,
+    secret: Callable[[], bytes] = secrets.token_bytes,
+    prepare: bool = True,
+    ranks: Ranks = ALONE,
+) -> Run:
     """Everything a run needs; `secret` gives the key where noise must not follow from the config. Without
-    `prepare` the stage is announced only, which is enough to say what the run will guarantee."""
+    `prepare` the stage is announced only, which is enough to say what the run will guarantee. `ranks`: the
+    processes that share the run."""
     cfg = filled(cfg)
     check(cfg)
     device = choose_device(cfg.device)
@@ -185,7 +193,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         setting=setting,
         train=ClientData.of(data, "train", split.train, device, dtype),
         test=ClientData.of(data, "test", split.test, device, dtype),
-        engine=engine(network, layout, statistics, device, cfg.threads),
+        engine=engine(network, layout, statistics, device, cfg.threads or max(1, cores() // ranks.here)),
         mechanism=mechanism,
         algorithm=algorithm,
         aggregator=aggregator,
@@ -201,6 +209,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         evaluate_every=cfg.evaluate_every,
         min_clients=cfg.min_clients,
         stage=make(cfg, "stage"),
+        ranks=ranks,
     )
     if trainer.exhausted:
         raise UserError(

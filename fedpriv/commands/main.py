@@ -109,6 +109,18 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run(rest: list[str]) -> int:
+    from fedpriv.ranks.launchers import place
+
+    if place() is None:
+        return _run_one(rest)
+    from fedpriv.ranks.following import follow
+    from fedpriv.ranks.starting import started_outside
+
+    with started_outside() as group:
+        return follow(group) if group.rank else _run_one(rest)
+
+
+def _run_one(rest: list[str]) -> int:
     from fedpriv.commands import job, sweeping
     from fedpriv.config.composing import prepared
 

@@ -24,7 +24,10 @@ from fedpriv.device import kind_of_device
 from fedpriv.errors import UserError
 
 # Where a run happens and how it is watched: none of it changes what is computed. The kind of device does.
-IGNORED = ("data_dir", "device", "threads", "logger", "checkpoint", "resume", "target", "dataset.download")
+IGNORED = (
+    "data_dir", "device", "threads", "processes", "logger", "checkpoint", "resume", "target",
+    "dataset.download",
+)  # fmt: skip
 # Keys added since results were committed, each with what runs had before it: at that value the key does not
 # count, so their identity stays. As "key" or "group.key"; never taken out again.
 ADDED: dict[str, Any] = {"dp_variant.against": "outsider"}

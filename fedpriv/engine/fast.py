@@ -27,7 +27,7 @@ from fedpriv.engine.work import Rows, Trained, Work
 _CACHE = 24 << 20  # bytes of weights a chunk may hold on a CPU
 _LIGHT = 16 << 20  # multiplications a step of all clients below which threads cost more than they bring
 _LIGHT_ELSEWHERE = 4 << 30  # the same for devices
-_WORTH, _GROUPS = 4, 24  # groups that much work is worth dividing into; the most that more work is divided into
+_WORTH, _GROUPS = 4, 24  # groups that this much work is divided into, and the most for more work
 _ACTIVATIONS = 96 << 20  # bytes of activations a chunk may hold; with more, each step asks for new pages
 _EVALUATION = 64 << 20  # bytes of activations a worker may hold when only predicting
 _TOGETHER = 32  # clients that share one product of the first layer when predicting
@@ -149,7 +149,8 @@ class FastEngine(Engine):
         if not ahead or self.workers == 1:
             return lambda target, scale, step: noise.add_normals_(target, scale, who[: len(target)], step)
         draw = self._ahead(partial(noise.normals, who, chunk.rows), steps, ahead)
-        return lambda target, scale, step: target.add_(  # not addcmul_, which rounds once where this does twice
+        # In two steps, as `add_normals_` rounds; addcmul_ would round once.
+        return lambda target, scale, step: target.add_(
             draw(step)[: len(target)].mul_(scale[:, None].to(target.dtype))
         )
 

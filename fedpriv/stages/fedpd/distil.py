@@ -17,13 +17,19 @@ from torch import Tensor, nn
 from fedpriv.engine.data import ClientData
 from fedpriv.errors import UserError
 from fedpriv.models.parts import normalises_batches
+from fedpriv.ranks.group import ALONE, Ranks
 from fedpriv.session.screen import Notes
 from fedpriv.stages.fedpd.protection import Open, State
 from fedpriv.stages.fedpd.vae import Distiller
 
 
 def distil(
-    guard: Open, distiller: Distiller, classifier: nn.Module, data: ClientData, workers: int
+    guard: Open,
+    distiller: Distiller,
+    classifier: nn.Module,
+    data: ClientData,
+    workers: int,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """Train both in place; a small history for the record."""
     recipe = guard.recipe
@@ -39,9 +45,9 @@ def distil(
                 chosen = guard.clients(number)
                 jobs = [
                     pool.submit(_train, guard, distiller, classifier, data, parts[k], number, k)
-                    for k in chosen
+                    for k in ranks.share(chosen)
                 ]
-                trained = [job.result() for job in jobs]
+                trained = [each for share in ranks.all_of([job.result() for job in jobs]) for each in share]
                 guard.merge((distiller, classifier), [(t[0], t[1]) for t in trained], chosen, number)
                 weights = [guard.sizes[k] for k in chosen]
                 loss = sum(w * t[2] for w, t in zip(weights, trained, strict=True)) / max(1, sum(weights))
