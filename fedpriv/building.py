@@ -1,23 +1,19 @@
 """From config to plain objects. The config dies here: nothing below sees one."""
 
-import inspect
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import nn
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.base import Algorithm
 from fedpriv.config import identity
 from fedpriv.config.checks import check
-from fedpriv.config.limits import cut
-from fedpriv.config.options import INJECTED, filled, target_of
-from fedpriv.datasets.base import Data, default_data_dir
+from fedpriv.config.options import filled
+from fedpriv.datasets.base import Data
 from fedpriv.device import choose_device
 from fedpriv.engine import batches
 from fedpriv.engine.base import cores
@@ -30,6 +26,7 @@ from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.models.parts import Network, mixes_samples, normalises_batches
 from fedpriv.partitions.base import Split
+from fedpriv.parts.making import make, source
 from fedpriv.parts.wiring import wire
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
@@ -42,30 +39,14 @@ from fedpriv.rounds.trainer import LocalSGD, Trainer
 from fedpriv.stages.base import Origin
 from fedpriv.uploads.base import Upload
 
-# What the parts of a group are called by: a _target_ that gives something else is refused.
-METHODS = {
-    "dataset": ("load",),
-    "model": ("forward", "named_parameters"),
-    "partition": ("split",),
-    "transform": ("forward", "named_parameters"),
-    "algorithm": ("setup", "message", "step"),
-    "dp_variant": ("setup", "calibrate", "client", "server"),
-    "aggregator": ("setup", "accepts", "__call__"),
-    "budget": ("__call__",),
-    "upload": ("setup", "encode", "decode"),
-    "stage": ("announce", "prepare", "mix"),
-    "logger": ("start", "log", "finish"),
-}
-
 
 class Run:
     """Everything one run needs, and what was remarked while building it."""
 
-    def __init__(
-        self, trainer: Trainer, origin: Origin, split: Split, transform: nn.Module, warnings: list[str]
-    ):
+    def __init__(self, trainer: Trainer, origin: Origin, split: Split, network: Network, warnings: list[str]):
         self.trainer, self.data, self.split, self.warnings = trainer, origin.data, split, warnings
-        self.transform = transform  # as initialised; each client's own values are in trainer.store
+        self.network = network  # as initialised; what is trained is in trainer.theta and trainer.store
+        self.transform = network.transform
         self._origin = origin
 
     def prepare(self) -> None:
@@ -78,35 +59,6 @@ def _noise_identity(cfg: DictConfig, data: Data) -> str:
     same = cfg.copy()
     same.engine = FastEngine.name
     return f"{identity.of_config(same)} {data.fingerprint}"
-
-
-def make(cfg: DictConfig, group: str, **facts: Any) -> Any:
-    """Instantiate a group's option with its values; of the facts, those it asks for."""
-    node = OmegaConf.to_container(cfg[group], resolve=True)
-    target = target_of(group, node)
-    wanted = set(inspect.signature(target).parameters) & set(INJECTED.get(group, ()))
-    assert isinstance(node, dict)
-    options = {str(k): v for k, v in node.items() if k != "_target_"}
-    name = getattr(target, "__name__", str(node["_target_"]))
-    try:
-        made = target(**{k: v for k, v in facts.items() if k in wanted}, **options)
-    except UserError:
-        raise
-    except Exception as problem:  # such as a layer of width zero: whatever the part raises
-        given = ", ".join(f"{k}={cut(v)}" for k, v in options.items())
-        reason = cut(f"{type(problem).__name__}: {problem}".splitlines()[0], 200)
-        raise UserError(f"{group}: {name} cannot be made with {given} ({reason})") from problem
-    if lacking := [m for m in METHODS[group] if not callable(getattr(made, m, None))]:
-        raise UserError(
-            f"{group}._target_={cut(node['_target_'])}: gives {type(made).__name__}, which has no "
-            f"{lacking[0]}; name a part for {group}"
-        )
-    return made
-
-
-def source(cfg: DictConfig) -> tuple[Any, Path]:
-    """The data set, not loaded, and the folder it is loaded from."""
-    return make(cfg, "dataset"), Path(cfg.data_dir) if cfg.data_dir else default_data_dir()
 
 
 def build(
@@ -218,7 +170,7 @@ def build(
         )
     origin = Origin(data, lambda: make(cfg, "model", **facts), partition_seed)
     remarks = trainer.stage.announce(trainer, origin)
-    run = Run(trainer, origin, split, network.transform, _warnings(trainer) + remarks)
+    run = Run(trainer, origin, split, network, _warnings(trainer) + remarks)
     if prepare:
         run.prepare()
     return run

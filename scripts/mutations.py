@@ -226,7 +226,11 @@ FAULTS = (
     ),
     Fault(
         "FedPD's batches are drawn by the place among a client's samples",
-        {"below(1 / steps, samples, count)": "below(1 / steps, torch.arange(len(samples)), count)"},
+        {
+            "sample_names(torch.tensor([client]), samples[None].cpu())": (
+                "sample_names(torch.tensor([client]), torch.arange(len(samples))[None])"
+            )
+        },
         (f"{ABSENT}a_sample_moves_the_clipped_sums_by_no_more_than_the_clip[optimisation-1]",),
     ),
     Fault(
@@ -236,7 +240,11 @@ FAULTS = (
     ),
     Fault(
         "FedPD's server adds the same noise every round",
-        {'self.source.of("server").normal(start, number)': 'self.source.of("server").normal(start)'},
+        {
+            'largest_weight(round_), self.source.of("server", number)': (
+                'largest_weight(round_), self.source.of("server")'
+            )
+        },
         (f"{DRAWS}the_distilling_server_adds_noise_of_its_own_every_round",),
     ),
     # -- how much noise

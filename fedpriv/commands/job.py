@@ -9,11 +9,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from fedpriv.commands import sweeping
-from fedpriv.config.checks import check
 from fedpriv.config.composing import title
 from fedpriv.config.names import part_names, register
 from fedpriv.config.options import filled
 from fedpriv.errors import Interrupted
+from fedpriv.session.execution import execute
 from fedpriv.session.screen import console
 
 register()
@@ -26,8 +26,6 @@ def run(cfg: DictConfig) -> dict[str, Any] | str | None:
     """Run one experiment; its summary. In a sweep a failure is a line for the report instead of stopping the
     others."""
     global failure
-    from fedpriv.session.execution import execute  # loads torch and Opacus: not for --help or a typo
-
     context = HydraConfig.get()
     folder = Path(context.runtime.output_dir)
     typed = context.overrides.task
@@ -37,7 +35,6 @@ def run(cfg: DictConfig) -> dict[str, Any] | str | None:
         console.rule(f"cell {context.job.num}: {sweeping.cell_name(context)}", align="left")
     try:
         cfg = filled(cfg, typed)
-        check(cfg)
         return execute(cfg, folder, title(cfg, part_names(cfg, context.runtime.choices, typed)))
     except (Interrupted, KeyboardInterrupt) as stop:
         if in_sweep:  # ends the whole sweep, which an ordinary exception would not

@@ -93,6 +93,9 @@ class Schema:
     data_dir: str | None = _setting(
         "${oc.env:FEDPRIV_DATA,null}", "folder of the data sets; null: the user's cache folder"
     )
+    personal: bool = _setting(
+        False, "keep what every client has at home in personal.pt, beside model.pt: not private"
+    )
     resume: bool = _setting(True, "continue or reuse what the run folder holds; false: start anew")
     checkpoint: CheckpointSchema = field(default_factory=CheckpointSchema)
 

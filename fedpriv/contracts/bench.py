@@ -8,7 +8,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.base import Algorithm
-from fedpriv.building import make
 from fedpriv.config.composing import compose
 from fedpriv.config.options import target_of
 from fedpriv.contracts.aggregators import aggregator_checks
@@ -18,6 +17,7 @@ from fedpriv.contracts.trial import Broken, Check, Untold
 from fedpriv.contracts.uploads import upload_checks
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
+from fedpriv.parts.making import make
 from fedpriv.stages.base import Stage
 from fedpriv.uploads.base import Upload
 

@@ -3,9 +3,11 @@
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # a data set that is only named needs no torch
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -13,10 +15,10 @@ class Data:
     """Training and test samples as stored; `prepare` scales them, so storage stays small."""
 
     name: str
-    x_train: Tensor  # uint8 images [N, C, H, W], float32 vectors [N, d] or int64 token ids [N, T]
-    y_train: Tensor  # int64 [N]
-    x_test: Tensor
-    y_test: Tensor
+    x_train: "Tensor"  # uint8 images [N, C, H, W], float32 vectors [N, d] or int64 token ids [N, T]
+    y_train: "Tensor"  # int64 [N]
+    x_test: "Tensor"
+    y_test: "Tensor"
     classes: int
     mean: tuple[float, ...] = (0.0,)  # per channel, after uint8 / 255; one value serves all channels
     std: tuple[float, ...] = (1.0,)
@@ -37,8 +39,11 @@ class Data:
             found.update(part.contiguous().numpy().data)
         return found.hexdigest()[:16]
 
-    def prepare(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Scale samples of any leading shape; token ids pass unchanged."""
+    def prepare(self, x: "Tensor", dtype: "torch.dtype | None" = None) -> "Tensor":
+        """Scale samples of any leading shape, into float32 unless told; token ids pass unchanged."""
+        import torch
+
+        dtype = dtype or torch.float32
         if x.dtype == torch.int64:
             return x
         pixels = x.dtype == torch.uint8

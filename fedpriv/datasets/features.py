@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from fedpriv.datasets.base import Data, Dataset, Part, reading
 from fedpriv.datasets.feature_norm import DN, collected
@@ -103,6 +102,8 @@ class Features(Dataset):
             )
         with reading(self.name, statistics):
             mean, variance = collected(statistics, data.y_train.numpy(), data.shape[0])
+        import torch
+
         for x in (data.x_train, data.x_test):
             x.sub_(torch.from_numpy(mean).float()).div_(torch.from_numpy(variance).sqrt().float())
 
@@ -115,6 +116,8 @@ class Features(Dataset):
             arrays = {name: content[name] for name in ARRAYS}
         if problem := _problem(arrays):
             raise UserError(f"dataset {self.name}: {path}: {problem}; write the file anew")
+        import torch
+
         x_train, x_test = (torch.from_numpy(arrays[f"x_{p}"].astype(np.float32)) for p in PARTS)  # [N, d]
         y_train, y_test = (torch.from_numpy(arrays[f"y_{p}"].astype(np.int64)) for p in PARTS)  # [N]
         classes = int(torch.cat([y_train, y_test]).max()) + 1

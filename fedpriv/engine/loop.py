@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 
 from fedpriv.engine.base import Engine
@@ -125,6 +124,8 @@ class LoopEngine(Engine):
         network.train()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*non-full backward hook.*|.*Full backward hook.*")
+            from opacus.grad_sample import GradSampleModule
+
             hooked = GradSampleModule(network, loss_reduction="sum", strict=False)
             losses = F.cross_entropy(hooked(x), y, reduction="none")
             losses.sum().backward()

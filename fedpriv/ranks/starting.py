@@ -12,7 +12,6 @@ import torch.distributed as dist
 from omegaconf import DictConfig
 from torch._C._distributed_c10d import TCPStore
 
-from fedpriv.commands.sweeping import PARENT, end_with_parent
 from fedpriv.device import kind_of_device
 from fedpriv.errors import UserError
 from fedpriv.ranks.group import ALONE, TIMEOUT, Group, Lost, Ranks
@@ -47,6 +46,8 @@ def started_outside() -> Iterator[Group]:
 def started_here(count: int) -> Iterator[Group]:
     """This process as the first of `count`, and the others; they end with the body."""
     global current
+    from fedpriv.commands.sweeping import PARENT
+
     _own_device(0)
     store = TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
     command = [sys.executable, "-c", _COMMAND, *sys.path]
@@ -134,6 +135,7 @@ def _check(cfg: DictConfig, count: int, here: int) -> None:
 
 def main() -> None:
     """Of a process that the first rank has started."""
+    from fedpriv.commands.sweeping import end_with_parent
     from fedpriv.ranks.following import follow
 
     end_with_parent()

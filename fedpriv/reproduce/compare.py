@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedpriv.figures.lines import Mean, mean_of
 from fedpriv.reproduce import rows
 from fedpriv.reproduce.recipe import Claim, Recipe
 from fedpriv.reproduce.reference import Printed, same
 from fedpriv.reproduce.rules import OF_A_LINE, RULES
+from fedpriv.studies.groups import Mean, mean_of
 
 CLOSE = 0.03  # accuracies this near to the paper's count as reproduced
 CLOSE_RATIO = 0.05  # the same for numbers that are no accuracies
@@ -46,9 +46,11 @@ class Answer:
 
     @property
     def verdict(self) -> str:
-        """within, better, worse or not run."""
+        """within, better, worse, diverged or not run."""
         if self.difference is None or self.ours is None:
             return "not run"
+        if math.isnan(self.ours.mean):
+            return "diverged"
         if math.isnan(self.printed.value):  # printed as never reached, which makes a speed-up of none
             return "within" if self.ours.mean in (0, math.inf) else "better"
         metric = self.printed.metric
@@ -94,7 +96,11 @@ class Comparison:
             self.cells.setdefault(tuple(run.cell[axis] for axis in recipe.axes), []).append(run)
 
     def value(self, key: Key, name: str) -> Mean | None:
-        """A measured number of a cell over its seeds."""
+        """A measured number of a cell over its seeds; not a number where one of them diverged."""
+        if name.startswith("accuracy") and any(
+            run.measured.get("diverged") for run in self.cells.get(key, ())
+        ):
+            return Mean(math.nan, None, len(self.cells[key]))
         found = [run.measured.get(name) for run in self.cells.get(key, ())]
         numbers = [v for v in found if v is not None]
         return mean_of(numbers) if numbers else None
@@ -176,7 +182,7 @@ class Comparison:
         for other in others:
             found = [self.value((*other[:place], v, *other[place:]), name) for v in claim.values]
             for a, b in itertools.pairwise(found):
-                if a is not None and b is not None:
+                if a is not None and b is not None and not (math.isnan(a.mean) or math.isnan(b.mean)):
                     counts[_compared(a, b)] += 1
         return Held(claim, view, **counts)
 

@@ -6,7 +6,6 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from scipy.spatial.distance import pdist
 from torch import Tensor
 
 from fedpriv.engine.data import ClientData
@@ -118,6 +117,8 @@ def earth_movers_distances(history: np.ndarray) -> tuple[float, float]:
         clients = clients[np.linspace(0, len(clients) - 1, EMD_CLIENTS).astype(int)]
     if len(clients) < 2:
         return float("nan"), float("nan")
+    from scipy.spatial.distance import pdist  # after the last round only
+
     history, seen = history[:, clients], seen[:, clients]
     if seen.sum(0).min() == seen.sum(0).max():  # equal counts: match the sorted losses
         ordered = np.sort(np.where(seen, history, np.inf), axis=0)[: seen[:, 0].sum()].T

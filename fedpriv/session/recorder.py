@@ -7,16 +7,18 @@ import subprocess
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import fedpriv
 from fedpriv.errors import UserError
 from fedpriv.files import json_text, write_atomically
-from fedpriv.rounds.trainer import RoundResult, Trainer
 from fedpriv.session.growing import Growing
 from fedpriv.session.screen import errors
+
+if TYPE_CHECKING:
+    from fedpriv.rounds.trainer import RoundResult, Trainer
 
 METRICS = (
     "round", "accuracy_local", "accuracy_global", "loss_local", "loss_global", "train_loss_mean", "emd_mean",
@@ -97,7 +99,7 @@ class Recorder:
     has its length and checksum, what follows is dropped, and a file that does not fit is refused.
     """
 
-    def __init__(self, folder: Path, trainer: Trainer, before: dict[str, Any] | None = None):
+    def __init__(self, folder: Path, trainer: "Trainer", before: dict[str, Any] | None = None):
         self.folder = folder
         self.columns = (*METRICS, *trainer.diagnostics())
         self.rows: list[dict[str, str]] = []
@@ -131,7 +133,7 @@ class Recorder:
         self._metrics.close()
         self._clients.close()
 
-    def add(self, result: RoundResult) -> dict[str, float | None]:
+    def add(self, result: "RoundResult") -> dict[str, float | None]:
         """Write one round; rounds count from 1. Returns the row as it stands in the file."""
         view, losses = result.evaluation, result.train_loss
         trained = losses[~np.isnan(losses)]  # infinite ones stay: the mean shall show divergence
@@ -157,7 +159,7 @@ class Recorder:
         self._clients.add(self._of_clients(result).encode())
         return {name: _value(text) for name, text in row.items()}
 
-    def _of_clients(self, result: RoundResult) -> str:
+    def _of_clients(self, result: "RoundResult") -> str:
         """The rows of those with something new: who took part, was evaluated or has spent more."""
         joined = np.zeros(len(self._spent), dtype=bool)
         joined[result.clients] = True
@@ -183,7 +185,7 @@ class Recorder:
         """A metric over the rounds where it was measured."""
         return [float(r[name]) for r in self.rows if r[name]]
 
-    def summary(self, trainer: Trainer, target: float | None = None, **more: Any) -> dict[str, Any]:
+    def summary(self, trainer: "Trainer", target: float | None = None, **more: Any) -> dict[str, Any]:
         result: dict[str, Any] = {"rounds": len(self.rows), **reached(self.rows, target)}
         for view in ("local", "global"):
             values = self.column(f"accuracy_{view}")

@@ -13,8 +13,9 @@ from fedpriv.config import catalogue
 from fedpriv.config.catalogue import option_of
 from fedpriv.config.schema import GROUPS
 from fedpriv.errors import UserError
-from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss, results
+from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss
 from fedpriv.figures.command import KINDS
+from fedpriv.studies import reader
 
 OPTIONS = [(group, name) for group in GROUPS for name in catalogue.options(group)]
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 def runs_in(folder: Path) -> list:
-    return results.find([folder])[0]
+    return reader.find([folder])[0]
 
 
 # -- what is drawn
@@ -240,7 +241,7 @@ def test_one_run_in_two_folders_counts_once_unless_the_numbers_differ(put, tmp_p
     put("seed=0", emd=0.5, folder="a")
     put("seed=0", emd=0.5, folder="b")
     put("seed=1", emd=1.0, folder="b")
-    (row,) = emd_epsilon.draw(results.find([tmp_path / "a", tmp_path, tmp_path / "b"])[0]).rows
+    (row,) = emd_epsilon.draw(reader.find([tmp_path / "a", tmp_path, tmp_path / "b"])[0]).rows
     assert row["seeds"] == 2 and row["emd_mean"] == 0.75
     put("seed=1", emd=0.75, folder="a")
     with pytest.raises(UserError, match="the same run with other numbers"):

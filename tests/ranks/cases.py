@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from fedpriv import compose
-from fedpriv.partitions import picture
-from fedpriv.session import checkpoint, pictures, recorder
+from fedpriv.session import checkpoint, pictures, recorder, training
 from fedpriv.session.execution import execute
 
-OWN = ("model.sizes=[400]", "clients=12", "rounds=3", "threads=1", "evaluate_every=2")
+OWN = ("model.sizes=[400]", "clients=12", "rounds=2", "threads=1")
 CASES = {
     "ldp": ("dp=ldp", "noise_seed=os"),
     "cdp": ("dp=cdp", "dp.bound=adaptive", "sample_rate=0.9", "agg=size", "partition=dirichlet"),
@@ -52,8 +51,7 @@ def left(folder: Path) -> tuple:
 def without_pictures() -> Iterator[None]:
     """They take longest and say nothing here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(picture, "save", lambda *_: None)
+        patch.setattr(training, "_draw", lambda *_: True)
         patch.setattr(pictures, "curves", lambda *_: None)
-        patch.setattr(pictures, "budgets", lambda *_: None)
         patch.setattr(recorder, "git_revision", lambda: None)
         yield

@@ -6,12 +6,12 @@ import math
 import pytest
 
 from fedpriv.errors import UserError
-from fedpriv.figures.lines import Mean
 from fedpriv.reproduce import command, plan, recipe, rows
 from fedpriv.reproduce.compare import Answer, Comparison
 from fedpriv.reproduce.recipe import Recipe
 from fedpriv.reproduce.reference import Printed
 from fedpriv.reproduce.table import as_markdown, grid, number, remarks, write
+from fedpriv.studies.groups import Mean
 from tests.conftest import only_committed_results
 from tests.helpers.results import result
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from opacus import GradSampleModule
 from torch import Tensor, nn
 
 from fedpriv.engine.loop import no_inplace
@@ -39,6 +38,8 @@ class PrivateStep(Step):
         self.noises = {p: source.of("noise", n) for n, p in enumerate(_parameters(self.optimisers))}
         for network in (distiller, classifier):
             no_inplace(network)
+            from opacus import GradSampleModule
+
             GradSampleModule(network)  # its hooks stay on the network's layers
 
     def _batch(self, samples: Tensor, x: Tensor, y: Tensor) -> Tensor:
