@@ -18,6 +18,7 @@ from fedpriv.config.options import filled
 from fedpriv.datasets.base import Data
 from fedpriv.device import choose_device
 from fedpriv.engine import batches
+from fedpriv.engine.base import cores
 from fedpriv.engine.data import ClientData, Side
 from fedpriv.engine.dropout import check_draws
 from fedpriv.engine.fast import FastEngine
@@ -33,6 +34,7 @@ from fedpriv.parts.wiring import wire
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.randomness.source import Source, key_of, numpy_generator, seed_for
+from fedpriv.ranks.group import ALONE, Ranks
 from fedpriv.rounds.schedule import deal
 from fedpriv.rounds.setting import Setting
 from fedpriv.rounds.store import ClientStore
@@ -63,9 +65,15 @@ def _noise_identity(cfg: DictConfig, data: Data) -> str:
     return f"{identity.of_config(same)} {data.fingerprint}"
 
 
-def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, prepare: bool = True) -> Run:
+def build(
+    cfg: DictConfig,
+    secret: Callable[[], bytes] = secrets.token_bytes,
+    prepare: bool = True,
+    ranks: Ranks = ALONE,
+) -> Run:
     """Everything a run needs; `secret` gives the key where noise must not follow from the config. Without
-    `prepare` the stage is announced only, which is enough to say what the run will guarantee."""
+    `prepare` the stage is announced only, which is enough to say what the run will guarantee. `ranks`: the
+    processes that share the run."""
     cfg = filled(cfg)
     check(cfg)
     device = choose_device(cfg.device)
@@ -105,7 +113,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         train=on_device("train", split.train),
         test=on_device("test", split.test),
         validation=on_device("validation", split.validation) if split.validation else None,
-        engine=engine(network, layout, statistics, device, cfg.threads),
+        engine=engine(network, layout, statistics, device, cfg.threads or max(1, cores() // ranks.here)),
         mechanism=mechanism,
         algorithm=algorithm,
         aggregator=aggregator,
@@ -122,6 +130,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         seeded=seeded,
         evaluate_every=cfg.evaluate_every,
         min_clients=cfg.min_clients,
+        ranks=ranks,
     )
     if trainer.exhausted:
         raise UserError(

@@ -120,8 +120,15 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _run(rest: list[str]) -> int:
     from fedpriv.commands.run import main
+    from fedpriv.ranks.launchers import place
 
-    return main(rest)
+    if place() is None:
+        return main(rest)
+    from fedpriv.ranks.following import follow
+    from fedpriv.ranks.starting import started_outside
+
+    with started_outside() as group:
+        return follow(group) if group.rank else main(rest)
 
 
 def _reproduce(rest: list[str]) -> int:

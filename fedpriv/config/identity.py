@@ -26,7 +26,8 @@ from fedpriv.errors import UserError
 
 # Where a run happens and how it is watched: none of it changes what is computed. The kind of device does.
 IGNORED = (
-    "data_dir", "device", "threads", "logger", "checkpoint", "resume", "target", "objective", "personal",
+    "data_dir", "device", "threads", "processes", "logger", "checkpoint", "resume", "target", "objective",
+    "personal",
     "dataset.download",
 )  # fmt: skip
 # Keys added since results were committed, each with what runs had before it: at that value the key does not

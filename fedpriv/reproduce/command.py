@@ -40,7 +40,7 @@ is computed makes it another run, which no recipe asks for, and is refused.
 """
 RUNS = Path("outputs") / "runs"
 SMOKE_ROWS = Path("outputs") / "smoke"  # not among the results
-_ALLOWED = ("hydra", "device", "data_dir", "threads", "logger", "checkpoint")
+_ALLOWED = ("hydra", "device", "data_dir", "threads", "processes", "logger", "checkpoint")
 
 
 def main(arguments: Sequence[str]) -> int:

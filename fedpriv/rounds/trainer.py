@@ -19,6 +19,7 @@ from fedpriv.mechanisms.base import Mechanism
 from fedpriv.parts.declarations import Wiring
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.randomness.source import Source, generator
+from fedpriv.ranks.group import ALONE, Ranks
 from fedpriv.rounds.metrics import Evaluation, earth_movers_distances, evaluate
 from fedpriv.rounds.setting import Round, Setting
 from fedpriv.rounds.store import ClientStore
@@ -77,6 +78,7 @@ class Trainer:
     validation: ClientData | None = None
     server: Server = field(default_factory=SGD)
     stage: Stage = field(default_factory=Stage)
+    ranks: Ranks = ALONE
 
     def __post_init__(self) -> None:
         self.next_round = 0
@@ -116,7 +118,8 @@ class Trainer:
         aggregate = self._aggregate(received, round_)
         weight = self.aggregator.largest_weight(round_) if self.wiring.bounded_weights else 1.0
         update = self.mechanism.server(aggregate, round_, weight, draws["server"])
-        self.theta = self.server.step(self.theta, self.algorithm.move(update, round_))
+        theta = self.server.step(self.theta, self.algorithm.move(update, round_))
+        self.theta = self.ranks.from_first(theta)
 
         self.next_round += 1
         last = self.next_round == setting.rounds or self.exhausted
@@ -188,11 +191,19 @@ class Trainer:
             correction=self.algorithm.correction(round_, self.store, gradients),
             after_step=training.after_step(start),
         )
-        trained = self.engine.train(work, data)
+        loss = self._train(work, data)
         self.store["home"][here] = rows[:, sent:]
         self.store["statistics"][here] = statistics
-        self.losses[round_.number, round_.clients] = trained.loss.cpu().numpy()
+        self.losses[round_.number, round_.clients] = loss.cpu().numpy()
         return rows[:, :sent]
+
+    def _train(self, work: Work, data: ClientData) -> Tensor:
+        """Train what is this rank's share, and get what the others have trained; the losses [C]."""
+        groups = self.engine.groups(work, data)
+        loss = self.engine.train(work, data, self.ranks.share(groups)).loss
+        made = (work.rows, work.buffers) if work.measured is None else (work.measured,)
+        self.ranks.complete(groups, *made, loss)
+        return loss
 
     def _gradients(self, round_: Round, rows: Tensor, statistics: Tensor) -> Tensor:
         """Each participant's gradient over all its samples at the weights `rows`, decay included, [C, D]."""
@@ -210,7 +221,7 @@ class Trainer:
             lr=[0.0] * plan.index.shape[1],
             measured=torch.zeros_like(rows),
         )
-        self.engine.train(work, data)
+        self._train(work, data)
         assert work.measured is not None
         return (work.measured + self.sgd.weight_decay * rows)[:, : self.setting.layout.sent]
 
@@ -224,6 +235,7 @@ class Trainer:
             self.store["statistics"],
             data,
             self.algorithm.facts.personal,
+            self.ranks,
         )
 
     def diagnostics(self) -> dict[str, float]:
