@@ -73,11 +73,11 @@ def _key(cfg: DictConfig, values: dict[str, Any], other_data: bool) -> bytes:
     for key, value in values.items():
         own[key] = value
 
-    def found(given: DictConfig) -> tuple[Any, Path]:
+    def flipped(given: DictConfig) -> tuple[Any, Path]:
         dataset, folder = source(given)
         return _Flipped(dataset) if other_data else dataset, folder
 
-    with patch.object(building, "source", found), patch.object(building, "Source", _Stop):
+    with patch.object(building, "source", flipped), patch.object(building, "Source", _Stop):
         try:
             building.build(own, prepare=False)
         except _Found as found:
