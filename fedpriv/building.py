@@ -134,7 +134,8 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
     facts = {"shape": data.shape, "classes": data.classes, "vocabulary": data.vocabulary}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, "init"))
-        network = Network(make(cfg, "transform", **facts), make(cfg, "model", **facts)).to(dtype)
+        transform, model = make(cfg, "transform", **facts), make(cfg, "model", **facts)
+        network = Network(transform, model, data.standard).to(dtype)
     personal = {f"transform.{n}" for n, _ in network.transform.named_parameters()}
     home = personal | {f"model.{n}" for n in algorithm.home(network.model)}
     layout, statistics = Layout.of_parameters(network, home), Layout.of_statistics(network)

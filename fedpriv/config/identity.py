@@ -27,7 +27,9 @@ from fedpriv.errors import UserError
 IGNORED = ("data_dir", "device", "threads", "logger", "checkpoint", "resume", "target", "dataset.download")
 # Keys added since results were committed, each with what runs had before it: at that value the key does not
 # count, so their identity stays. As "key" or "group.key"; never taken out again.
-ADDED: dict[str, Any] = {"dp_variant.against": "outsider"}
+ADDED: dict[str, Any] = {"dp_variant.against": "outsider", "dataset.after_transform": False}
+# Values that compute the very same as another: {"group.key": {value: the one it is told as}}.
+SAME: dict[str, dict[str, str]] = {"dataset.dn": {"unit": "none"}}  # mean 0 and variance 1 change nothing
 KINDS = ("cpu", "cuda", "mps")
 _LENGTH, _SHORT = 16, 8
 
@@ -42,6 +44,10 @@ def of_config(cfg: DictConfig, device: str | None = None) -> str:
         _drop(content, path)
     for path, before in ADDED.items():
         _drop(content, path, _number(before))
+    for path, same in SAME.items():
+        group, _, key = path.partition(".")
+        if (told := content.get(group, {}).get(key)) in same:
+            content[group][key] = same[told]
     content["device"] = device or kind_of_device(cfg.device)
     return digest(json.dumps(content, sort_keys=True).encode())
 
