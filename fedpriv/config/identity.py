@@ -27,7 +27,11 @@ from fedpriv.errors import UserError
 IGNORED = ("data_dir", "device", "threads", "logger", "checkpoint", "resume", "target", "dataset.download")
 # Keys added since results were committed, each with what runs had before it: at that value the key does not
 # count, so their identity stays. As "key" or "group.key"; never taken out again.
-ADDED: dict[str, Any] = {"dp_variant.against": "outsider", "dataset.after_transform": False}
+ADDED: dict[str, Any] = {
+    "dp_variant.against": "outsider",
+    "dataset.after_transform": False,
+    "model.size": "small",
+}
 # Values that compute the very same as another: {"group.key": {value: the one it is told as}}.
 SAME: dict[str, dict[str, str]] = {"dataset.dn": {"unit": "none"}}  # mean 0 and variance 1 change nothing
 KINDS = ("cpu", "cuda", "mps")

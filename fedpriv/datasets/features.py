@@ -24,8 +24,8 @@ class Features(Dataset):
     mean and variance, the paper's text for CLIP and SimCLR; `unit` takes 0 and 1 as the authors' code does,
     which leaves the features as they are; `source` takes what was collected from other, public features, the
     .npz file `statistics`: the paper uses CIFAR-100's for its ResNeXt. Statistics of the private training
-    features themselves are never used, for they are not private. With `after_transform` the clients' transform
-    sees the features as stored and its outcome is normalised, as in the authors' code; else the other way round.
+    features themselves are never used, for they are not private. With `after_transform` the clients'
+    transform sees the features as stored and its outcome is normalised, as in the authors' code.
     """
 
     name = "features"

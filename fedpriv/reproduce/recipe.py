@@ -18,8 +18,8 @@ It holds overrides of `fedpriv run` and the sweep over them, and no copy of a de
   claims  orderings the paper states: {text, axis, values, only, metric}, the largest first
   scales  cpu: {set: overrides, when, omit: as above, seeds: 1, only: {axis: [values]}, cut: what and why}
 
-An axis named `reading` holds what a paper can be taken to mean where its text and its authors' code differ. The
-first reading is ours: printed numbers and claims belong to it, and the others stand beside it in the table.
+An axis named `reading` holds what a paper can be taken to mean where its text and its authors' code differ.
+The first reading is ours: printed numbers and claims belong to it; the others stand beside it in the table.
 
 Among the facts of a printed number are its artifact and its metric. What no recipe answers, and why, is in
 conf/paper/left_out.yaml.
@@ -118,7 +118,9 @@ class Recipe:
         shown = [*self.table["rows"], *self.table["columns"]]
         if sorted(shown) != sorted(self.axes):
             self._wrong(f"the table shows {shown}, the axes are {list(self.axes)}")
-        cuts = [cut for scale in self.scales.values() for cut in (scale.get("only", {}), *scale.get("omit", ()))]
+        cuts = [
+            cut for scale in self.scales.values() for cut in (scale.get("only", {}), *scale.get("omit", ()))
+        ]
         more = [rule for scale in self.scales.values() for rule, _ in _rules(scale.get("when", ()))]
         claimed = [_texts(c.only) | {c.axis: c.values} for c in self.claims]
         for rule in (*(r for r, _ in self.when), *self.omit, *map(_texts, cuts), *more, *claimed):
@@ -180,7 +182,8 @@ class Recipe:
 
     def _read(self, number: Printed) -> Printed:
         facts, metric, against = dict(number.facts), number.metric, number.against
-        facts |= {READING: ours for ours in self.readings[:1]}
+        if self.readings:
+            facts[READING] = self.readings[0]
         for rule, more in self.read:
             if _about(number, rule):
                 more = dict(more)

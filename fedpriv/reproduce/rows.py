@@ -25,8 +25,9 @@ MEASURED = (
     "accuracy_local_best", "accuracy_local_last", "accuracy_local_mean_last10", "accuracy_global_best",
     "accuracy_global_last", "accuracy_global_mean_last10", "emd", "rounds_to_target", "epsilon_spent",
     "epsilon_provable", "uplink_bytes", "uplink_bytes_projected", "downlink_bytes", "parameters", "rounds",
-    "seconds", "peak_memory_mb",
+    "seconds", "peak_memory_mb", "diverged",
 )  # fmt: skip
+_LOSSES = ("train_loss_mean", "loss_local", "loss_global")  # columns of metrics.csv
 UNREADABLE = (OSError, csv.Error, UnicodeDecodeError)
 CURVE = "accuracy_global_rounds"  # "1:0.1135 2:0.2042 ...", every evaluated round
 ABOUT = ("data", "git_revision", "torch", "overrides")  # data: their fingerprint, in rows since there is one
@@ -217,6 +218,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     with open(folder / "metrics.csv", newline="") as file:
         rounds = list(csv.DictReader(file))
+    summary["diverged"] = int(any(rounds[-1].get(name) == "inf" for name in _LOSSES))
     summary[CURVE] = " ".join(
         f"{r['round']}:{float(r['accuracy_global']):.4g}" for r in rounds if r["accuracy_global"]
     )
