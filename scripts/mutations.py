@@ -45,9 +45,10 @@ class Stale(Exception):
     """A fault whose text is no longer there, or not once."""
 
 
-DRAWS, MECHANISMS, PRIVACY = (f"tests/test_{n}.py::test_" for n in ("private_draws", "mechanisms", "privacy"))
-DDP, FEDPD, ABSENT = (f"tests/test_{n}.py::test_" for n in ("ddp", "fedpd", "fedpd_absent"))
-LDPFL, RANDOM, RUN = (f"tests/test_{n}.py::test_" for n in ("ldpfl", "randomness", "run"))
+DRAWS, RANDOM = (f"tests/randomness/test_{n}.py::test_" for n in ("private_draws", "randomness"))
+MECHANISMS, DDP, LDPFL = (f"tests/mechanisms/test_{n}.py::test_" for n in ("mechanisms", "ddp", "ldpfl"))
+FEDPD, ABSENT = (f"tests/stages/test_{n}.py::test_" for n in ("fedpd", "fedpd_absent"))
+PRIVACY, RUN = "tests/privacy/test_privacy.py::test_", "tests/session/test_run.py::test_"
 
 MISSING = (f"{DRAWS}a_missing_sample_moves_the_clipped_sum_by_one_clip_at_most",)
 LOCAL_NOISE = (f"{DRAWS}every_client_step_and_weight_has_its_own_noise",)
@@ -225,7 +226,11 @@ FAULTS = (
     ),
     Fault(
         "FedPD's batches are drawn by the place among a client's samples",
-        {"below(1 / steps, samples, count)": "below(1 / steps, torch.arange(len(samples)), count)"},
+        {
+            "sample_names(torch.tensor([client]), samples[None].cpu())": (
+                "sample_names(torch.tensor([client]), torch.arange(len(samples))[None])"
+            )
+        },
         (f"{ABSENT}a_sample_moves_the_clipped_sums_by_no_more_than_the_clip[optimisation-1]",),
     ),
     Fault(
@@ -235,7 +240,11 @@ FAULTS = (
     ),
     Fault(
         "FedPD's server adds the same noise every round",
-        {'self.source.of("server").normal(start, number)': 'self.source.of("server").normal(start)'},
+        {
+            'largest_weight(round_), self.source.of("server", number)': (
+                'largest_weight(round_), self.source.of("server")'
+            )
+        },
         (f"{DRAWS}the_distilling_server_adds_noise_of_its_own_every_round",),
     ),
     # -- how much noise

@@ -13,7 +13,7 @@ from fedpriv.config import catalogue
 from fedpriv.config.schema import GROUPS
 from fedpriv.reproduce.recipe import Recipe
 from fedpriv.vision import tv_models
-from tests.test_datasets import idx
+from tests.helpers.files import idx
 
 ROOT = Path(__file__).parent.parent
 PAGES = {

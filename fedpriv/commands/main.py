@@ -19,7 +19,10 @@ fedpriv: compose, run and honestly account private federated learning experiment
   fedpriv figure KIND FOLDER ... [out=FILE.png]    figures of finished runs: emd-epsilon, loss, samples, ...
   fedpriv reproduce PAPER/ARTIFACT [--scale cpu]   the runs of a published table or figure
   fedpriv table PAPER/ARTIFACT                     what came of them beside the printed numbers
-  fedpriv report [out=FILE.html]                   all of that in one page
+  fedpriv runs [FOLDER ...] [key=value ...]        what was run: finished, running, failed; --diff, --clean
+  fedpriv table FOLDER rows=KEY columns=KEY        your runs as a table: mean and deviation over seeds, LaTeX
+  fedpriv report [FOLDER ...] [out=FILE.html]      your runs, or all that was reproduced, in one page
+  fedpriv board [FOLDER ...] [port=N]              that page on this machine, while the runs go on
   fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
   fedpriv list [group]                             every group and option: what it is, which paper
   fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
@@ -39,6 +42,8 @@ Tab completion: eval "$(fedpriv -sc install=bash)"
 """
 COMMANDS = (
     "run",
+    "runs",
+    "board",
     "reproduce",
     "table",
     "report",
@@ -94,6 +99,8 @@ def _dispatch(arguments: list[str]) -> int:
         raise UserError(f"{command}: no such command; choose one of {', '.join(COMMANDS)}")
     functions = {
         "run": _run,
+        "runs": _runs,
+        "board": _board,
         "reproduce": _reproduce,
         "table": _table,
         "report": _report,
@@ -147,16 +154,50 @@ def _reproduce(rest: list[str]) -> int:
     return main(rest)
 
 
-def _table(rest: list[str]) -> int:
-    from fedpriv.reproduce.table import main
+def _runs(rest: list[str]) -> int:
+    from fedpriv.studies.runs import main
 
     return main(rest)
+
+
+def _table(rest: list[str]) -> int:
+    """Of a folder's runs, or of a recipe."""
+    if _folders(rest):
+        from fedpriv.studies.table import main
+
+        return main(rest)
+    from fedpriv.reproduce import table
+
+    return table.main(rest)
 
 
 def _report(rest: list[str]) -> int:
-    from fedpriv.reproduce.report import main
+    """Of a folder's runs, or of everything that was reproduced."""
+    if _folders(rest):
+        from fedpriv.studies.report import main
+
+        return main(rest)
+    from fedpriv.reproduce import report
+
+    return report.main(rest)
+
+
+def _board(rest: list[str]) -> int:
+    from fedpriv.studies.board import main
 
     return main(rest)
+
+
+def _folders(words: list[str]) -> bool:
+    """Whether a command is about runs in folders: one is named that is no recipe, or keys of runs are."""
+    if any(word.startswith(("rows=", "columns=", "value=")) for word in words):
+        return True
+    if not (folders := [word for word in words if Path(word).is_dir()]):
+        return False
+    from fedpriv.reproduce.recipe import names
+
+    recipes = {"all", *names(), *(name.partition("/")[0] for name in names())}
+    return not recipes & set(folders)
 
 
 def _figure(rest: list[str]) -> int:
@@ -241,7 +282,7 @@ def _list(rest: list[str]) -> int:
 
 
 def _check(rest: list[str]) -> int:
-    from fedpriv.parts.contracts import main
+    from fedpriv.contracts.command import main
 
     return main(rest)
 

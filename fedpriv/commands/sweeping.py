@@ -19,7 +19,6 @@ from fedpriv.config.mistakes import explain
 from fedpriv.files import json_text, make_folder, read_json, write_atomically
 from fedpriv.session.screen import _accuracy, console, number
 
-STATUS = "status.json"
 PARENT = "FEDPRIV_PARENT"  # process whose end ends the workers it started on this machine
 failures = 0  # failed cells of the last sweep in this process; the command's exit code
 

@@ -146,8 +146,9 @@ class FastEngine(Engine):
         if not ahead or self.workers == 1:
             return lambda target, scale, step: noise.add_normals_(target, scale, who[: len(target)], step)
         draw = self._ahead(partial(noise.normals, who, chunk.rows), steps, ahead)
-        return lambda target, scale, step: target.addcmul_(
-            draw(step)[: len(target)], scale[:, None].to(target.dtype)
+        # A product and a sum, each rounded, as above; addcmul_ would round once.
+        return lambda target, scale, step: target.add_(
+            draw(step)[: len(target)].mul_(scale[:, None].to(target.dtype))
         )
 
     @torch.no_grad()

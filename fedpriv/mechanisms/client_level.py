@@ -10,7 +10,6 @@ from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import DIAGNOSTICS, TUNING
 from fedpriv.rounds.setting import Setting
 
-RELATION = "add or remove one client with all its samples"
 NOT_COVERED = (
     "personal layers and personal models, which stay at home and must not be released",
     "how many clients there are, which the average is divided by",

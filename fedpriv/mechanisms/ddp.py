@@ -32,10 +32,11 @@ from torch import Tensor
 from fedpriv.engine.base import cores
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import Mechanism
-from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, clip, one_budget, rate_of, sampler_of
+from fedpriv.mechanisms.client_level import NOT_COVERED, clip, one_budget, rate_of, sampler_of
 from fedpriv.mechanisms.participation import Poisson
 from fedpriv.mechanisms.rotation import hadamard, padded, random_signs
 from fedpriv.parts.declarations import MechanismFacts
+from fedpriv.privacy import relations
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.ledger import Guarantee, Observer
 from fedpriv.privacy.skellam import SampledSkellam, l1_norm, rounded_norm
@@ -145,7 +146,7 @@ class DDP(Mechanism):
             ),
             "outsider": Observer(
                 sees="the global models only",
-                relation=RELATION,
+                relation=relations.CLIENT,
                 sampler=sampler_of(setting),
                 charges=[self._charge(self.z, self.bits, rate=rate_of(setting))],
                 pays="participants" if dealt else "everyone",

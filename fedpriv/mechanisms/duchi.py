@@ -28,7 +28,8 @@ from torch import Tensor
 
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import group_charges
-from fedpriv.mechanisms.perturbed_models import NOT_COVERED, RELATION, SendsModels
+from fedpriv.mechanisms.perturbed_models import NOT_COVERED, SendsModels
+from fedpriv.privacy import relations
 from fedpriv.privacy.events import Direct
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.privacy.shuffling import Reports
@@ -72,7 +73,7 @@ class Duchi(SendsModels):
         worst = Reports(largest, width)
         return Guarantee(
             unit=self.facts.unit,
-            relation=RELATION,
+            relation=relations.LOCAL,
             sampler="none: who takes part is known, nothing is amplified",
             noise=1 / np.tanh(setting.budgets / 2),
             kinds=kinds,

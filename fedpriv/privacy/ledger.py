@@ -215,9 +215,9 @@ class Ledger:
 SHARED = "another run of this very config: it has the same noise, so that both together are one release"
 
 _GENERATOR = {
-    True: "secure generator (ChaCha with 12 rounds), its 256-bit key made of the seed and the run's config: "
+    True: "secure generator (ChaCha with 8 rounds), its 256-bit key made of the seed and the run's config: "
     "whoever knows these can remove the noise and knows who was sampled; use noise_seed=os for a release",
-    False: "secure generator (ChaCha with 12 rounds), its 256-bit key from the operating system; sampling, "
+    False: "secure generator (ChaCha with 8 rounds), its 256-bit key from the operating system; sampling, "
     "batches and dropout come from it too",
 }
 

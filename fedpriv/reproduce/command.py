@@ -23,9 +23,10 @@ from fedpriv.reproduce.cost import GPU_RATE, Steps, total
 from fedpriv.reproduce.plan import Job, collect, distinct, expected_seconds, jobs_of
 from fedpriv.reproduce.recipe import SCALES, Scale
 from fedpriv.session import screen
+from fedpriv.studies.reader import STATUS
 
 USAGE = """\
-usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all [options] [hydra/launcher=... key=value ...]
+usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all | ./RECIPE.yaml [options] [key=value ...]
 
   --scale full|cpu|smoke  the paper's setting; less of it, as the recipe says; a few seconds   (default full)
   --seeds N               seeds 0 to N-1 of every cell                       (default: as the recipe says)
@@ -33,6 +34,7 @@ usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all [options] [hydra/launcher=
   --jobs N                runs at a time on this machine                                        (default 1)
   --dry-run               only say what would be run and what it costs here and on a GPU; writes nothing
 
+A recipe of your own needs no printed numbers; its rows, tables and figures go into a folder beside it.
 What is in outputs/reproduced, or finished below outputs/runs, is not run again; what was cut off goes on.
 Overrides go to every run: hydra/launcher=ray and the like, device=cuda, data_dir=...; one that changes what
 is computed makes it another run, which no recipe asks for, and is refused.
@@ -49,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0 if arguments else 2
     which, scale, seeds, only, jobs, dry, more = _parse(list(arguments))
     chosen = recipes.having(recipes.chosen(which), only)
-    folder = SMOKE_ROWS if scale == "smoke" else rows.FOLDER
+    folder = SMOKE_ROWS if scale == "smoke" else rows.folder_of(which)
     console = Console(highlight=False, markup=False)
     with console.status("planning") if console.is_terminal else nullcontext():
         planned = jobs_of(chosen, scale, seeds, only, _device(more))
@@ -207,8 +209,8 @@ class _Watch:
 
 def _error(job: Job) -> str:
     for folder in RUNS.glob(f"*-{identity.short(job.identity)}"):
-        if (folder / "status.json").exists():
-            return json.loads((folder / "status.json").read_text())["error"] or "not finished"
+        if (folder / STATUS).exists():
+            return json.loads((folder / STATUS).read_text())["error"] or "not finished"
     return "never started"
 
 

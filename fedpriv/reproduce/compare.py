@@ -23,11 +23,11 @@ from pathlib import Path
 
 from scipy.stats import t as student
 
-from fedpriv.figures.lines import Mean, mean_of
 from fedpriv.reproduce import rows
 from fedpriv.reproduce.recipe import READING, Claim, Recipe
 from fedpriv.reproduce.reference import Printed, same
 from fedpriv.reproduce.rules import OF_A_LINE, RULES
+from fedpriv.studies.groups import Mean, mean_of
 
 CLOSE = 0.03  # accuracies this near to the paper's count as reproduced
 CLOSE_RATIO = 0.05  # the same for numbers that are no accuracies
@@ -66,6 +66,8 @@ class Answer:
         """One of VERDICTS."""
         if self.difference is None or self.ours is None:
             return "not run"
+        if math.isnan(self.ours.mean):
+            return "diverged"
         if math.isnan(self.printed.value):  # printed as never reached, which makes a speed-up of none
             return "within" if self.ours.mean in (0, math.inf) else "better"
         metric = self.printed.metric
@@ -131,7 +133,11 @@ class Comparison:
             self.cells.setdefault(tuple(run.cell[axis] for axis in recipe.axes), []).append(run)
 
     def value(self, key: Key, name: str) -> Mean | None:
-        """A measured number of a cell over its seeds."""
+        """A measured number of a cell over its seeds; not a number where one of them diverged."""
+        if name.startswith("accuracy") and any(
+            run.measured.get("diverged") for run in self.cells.get(key, ())
+        ):
+            return Mean(math.nan, None, len(self.cells[key]))
         found = [run.measured.get(name) for run in self.cells.get(key, ())]
         numbers = [v for v in found if v is not None]
         return mean_of(numbers) if numbers else None
@@ -232,7 +238,7 @@ class Comparison:
 
     def _by_seed(self, key: Key, name: str) -> dict[int, float]:
         found = {run.seed: run.measured.get(name) for run in self.cells.get(key, ())}
-        return {seed: value for seed, value in found.items() if value is not None}
+        return {seed: value for seed, value in found.items() if value is not None and not math.isnan(value)}
 
     def _meant(self, key: Key, only: Mapping[str, object]) -> bool:
         facts = dict(zip(self.recipe.axes, key, strict=True))

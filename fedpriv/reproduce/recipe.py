@@ -31,11 +31,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
 from fedpriv.config.composing import expand
+from fedpriv.config.limits import cut
 from fedpriv.errors import UserError
 from fedpriv.reproduce import reference
 from fedpriv.reproduce.reference import Printed
@@ -303,8 +305,30 @@ def having(those: list[Recipe], only: Rule) -> list[Recipe]:
     return [r for r in those if set(only) <= set(r.axes)]
 
 
+def own(which: str) -> Path | None:
+    """The file, where a recipe of one's own is named: ./mine.yaml."""
+    return Path(which) if which.endswith((".yaml", ".yml")) else None
+
+
+def of_file(path: Path) -> Recipe:
+    """A recipe of one's own; no printed numbers are needed."""
+    name = f"own/{path.stem}"
+    try:
+        return Recipe(name, yaml.safe_load(path.read_text()))
+    except OSError as problem:
+        raise UserError(f"{path}: cannot be read ({problem.strerror})") from problem
+    except Exception as problem:  # whatever a file that is no recipe makes its reader raise
+        reason = f"{problem.args[0]} is missing" if isinstance(problem, KeyError) else str(problem)
+        reason = cut(" ".join(reason.removeprefix(f"conf/paper/{name}.yaml: ").split()), 200)
+        raise UserError(
+            f"{path}: no sound recipe ({reason}); conf/paper/README.md has an example"
+        ) from problem
+
+
 def chosen(which: str) -> list[Recipe]:
-    """One recipe, all of a paper, or `all`."""
+    """One recipe, all of a paper, `all`, or one of the user's own."""
+    if path := own(which):
+        return [of_file(path)]
     if which == "all":
         return [load(n) for n in names()]
     if of_paper := [n for n in names() if n.partition("/")[0] == which]:

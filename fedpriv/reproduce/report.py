@@ -19,7 +19,7 @@ from fedpriv.reproduce.compare import Comparison, Key
 from fedpriv.reproduce.draw import png
 from fedpriv.reproduce.reference import printed
 from fedpriv.reproduce.rows import Row
-from fedpriv.reproduce.table import counted, layout, number, parts, quoted
+from fedpriv.reproduce.table import counted, layout, number, parts, quoted, told
 
 REPORT = rows.FOLDER / "report.html"
 
@@ -27,7 +27,8 @@ REPORT = rows.FOLDER / "report.html"
 def main(arguments: Sequence[str]) -> int:
     given = dict(argument.partition("=")[::2] for argument in arguments)
     if given.keys() - {"out", "readme"}:
-        print(f"usage: fedpriv report [out=FILE.html] [readme=FILE.md]      (default out={REPORT})\n")
+        print(f"usage: fedpriv report [out=FILE.html] [readme=FILE.md]      (default out={REPORT})")
+        print("       fedpriv report FOLDER ... [out=FILE.html]           your own runs instead\n")
         print("One page of everything in outputs/reproduced. `readme` writes a section of results into a")
         print(f"file that has the lines {results.BEGIN} and {results.END}.")
         return 0 if {"-h", "--help"} & set(arguments) else 2
@@ -141,7 +142,7 @@ def _cell(comparison: Comparison, key: Key | None, metric: str, name: str) -> di
     verdict = comparison.answer(theirs).verdict.replace(" ", "-") if theirs else ""
     text = "-"
     if ours is not None:
-        text = number(ours.mean) + (f" ± {number(ours.std)}" if ours.std is not None else "")
+        text = told(name, ours.mean) + (f" ± {number(ours.std)}" if ours.std is not None else "")
     return {"ours": text, "paper": number(theirs.value) if theirs else "", "verdict": verdict}
 
 

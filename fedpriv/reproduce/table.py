@@ -25,20 +25,23 @@ _PLAIN = 180  # columns where there is no terminal to measure
 
 def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: fedpriv table PAPER/ARTIFACT | PAPER | all\n\nrecipes: " + ", ".join(recipes.names()))
+        from fedpriv.studies.table import HELP
+
+        print(f"{HELP}\nrecipes: " + ", ".join(recipes.names()))
         return 0 if {"-h", "--help"} & set(arguments) else 2
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=_PLAIN)
     chosen = recipes.chosen(arguments[0])
-    shown = [Comparison(r) for r in chosen if rows.read(r)]
+    folder = rows.folder_of(arguments[0])
+    shown = [Comparison(r, folder) for r in chosen if rows.read(r, folder)]
     if not shown:
         raise UserError(
             f"{arguments[0]}: no finished run of it; `fedpriv reproduce {arguments[0]}` makes them"
         )
     for comparison in shown:
         show(comparison, console)
-        for path in [*write(comparison, rows.FOLDER / TABLES), *picture(comparison, rows.FOLDER / FIGURES)]:
+        for path in [*write(comparison, folder / TABLES), *picture(comparison, folder / FIGURES)]:
             console.print(f"written   {path}", soft_wrap=True)
     return 0
 
@@ -83,7 +86,7 @@ def _cell(comparison: Comparison, key: Key, metric: str, name: str) -> str:
     if ours is None:
         return f"-{printed}"
     spread = f"±{number(ours.std)}" if ours.std is not None and math.isfinite(ours.std) else ""
-    return f"{number(ours.mean)}{spread}{printed}"
+    return f"{told(name, ours.mean)}{spread}{printed}"
 
 
 def number(value: float) -> str:
@@ -95,9 +98,21 @@ def number(value: float) -> str:
     return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3g}"
 
 
+def told(name: str, value: float) -> str:
+    """A number of ours in a table: a run may have diverged, and a target may never be reached."""
+    if math.isnan(value):
+        return "diverged"
+    return "never" if name == "speedup" and value == 0 else number(value)
+
+
+def beside(comparison: Comparison) -> str:
+    """What stands in a cell; a recipe of one's own has no paper."""
+    return ": ours (paper)" if comparison.printed else ""
+
+
 def parts(comparison: Comparison) -> list[tuple[str, str, str]]:
     """(heading, printed metric, our number): each metric, and accuracies in both views."""
-    found = []
+    found, printed = [], bool(comparison.printed)
     views = comparison.views()
     for metric, name in comparison.recipe.values.items():
         if name in RULES and not _in_cells(comparison, metric):
@@ -108,7 +123,7 @@ def parts(comparison: Comparison) -> list[tuple[str, str, str]]:
         for i, (view, own) in enumerate(views.items()):
             found.append(
                 (
-                    f"accuracy, {view}{' (the paper reports this view)' if i == 0 else ''}",
+                    f"accuracy, {view}{' (the paper reports this view)' if i == 0 and printed else ''}",
                     metric if i == 0 else "",
                     own,
                 )
@@ -131,7 +146,7 @@ def show(comparison: Comparison, console: Console) -> None:
     console.rule(f"{recipe.name}: {recipe.title}", align="left")
     for heading, metric, name in parts(comparison):
         header, lines = grid(comparison, metric, name)
-        screen = Screen(title=f"{heading}: ours (paper)", title_justify="left")
+        screen = Screen(title=f"{heading}{beside(comparison)}", title_justify="left")
         for text in header:
             side: Literal["left", "right"] = "left" if text in recipe.table["rows"] else "right"
             screen.add_column(text, justify=side, overflow="fold")
@@ -185,7 +200,7 @@ def quoted(comparison: Comparison) -> list[str]:
         ruled = recipe.values[metric] in RULES and not _in_cells(comparison, metric)
         if a.ours and (ruled or artifact != recipe.artifact or a.printed.fact("stat")):
             about = ", ".join(f"{k}={v}" for k, v in a.printed.facts)
-            pair = f"{number(a.printed.value)}, ours {number(a.ours.mean)}"
+            pair = f"{number(a.printed.value)}, ours {told(recipe.values[metric], a.ours.mean)}"
             texts.append(f"{metric} {pair} ({artifact}: {about}): {a.verdict}")
     return texts
 
@@ -235,14 +250,19 @@ def as_markdown(comparison: Comparison) -> str:
     lines = [f"### {recipe.name}: {recipe.title}", ""]
     for heading, metric, name in parts(comparison):
         header, table = grid(comparison, metric, name)
-        lines += [f"{heading}: ours (paper)", "", f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
+        lines += [
+            f"{heading}{beside(comparison)}",
+            "",
+            f"| {' | '.join(header)} |",
+            f"|{' --- |' * len(header)}",
+        ]
         lines += [f"| {' | '.join(row)} |" for row in table]
         lines.append("")
     return "\n".join([*lines, *(f"- {text}" for text in remarks(comparison)), ""])
 
 
 def _as_latex(comparison: Comparison) -> str:
-    lines = [f"% {comparison.recipe.name}: {comparison.recipe.title}; ours (paper)"]
+    lines = [f"% {comparison.recipe.name}: {comparison.recipe.title}{beside(comparison)}"]
     for heading, metric, name in parts(comparison):
         header, table = grid(comparison, metric, name)
         left = len(comparison.recipe.table["rows"])

@@ -5,7 +5,7 @@ import secrets
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from fedpriv import __version__
 from fedpriv.building import Run, build, make, source
 from fedpriv.config import identity
 from fedpriv.config.identity import Identity
+from fedpriv.config.mistakes import explain
 from fedpriv.errors import Interrupted, UserError
 from fedpriv.files import alone, json_text, make_folder, read_json, remove, write_atomically
 from fedpriv.partitions import picture
@@ -25,15 +26,16 @@ from fedpriv.session import checkpoint, pictures
 from fedpriv.session.kept_samples import SAMPLES, KeptSamples
 from fedpriv.session.recorder import Recorder, git_revision, reached, read_rounds
 from fedpriv.session.screen import Watch, console, errors, preparing, result_table
+from fedpriv.studies.reader import STATUS
 
 LOSSES = ("train_loss_mean", "loss_local", "loss_global", "emd_mean")
-IDENTITY, KEY = "identity.txt", "noise.key"
+IDENTITY, KEY, CONFIG = "identity.txt", "noise.key", "config.yaml"
 # What a run leaves in its folder, in the order of its removal: first what says that there is something to
 # show or to continue, last whose folder it is. After a kill on the way it is still known whose it is.
 _FORGET = (
     ("summary.json",),
     (checkpoint.NAME, checkpoint.PREVIOUS),
-    ("metrics.csv", "clients.csv", "privacy.json", "config.yaml", "status.json", *SAMPLES),
+    ("metrics.csv", "clients.csv", "privacy.json", CONFIG, STATUS, *SAMPLES),
     ("curves.png", "budgets.png", "partition.png", "partition.csv"),
     (KEY,),
     (IDENTITY,),
@@ -53,18 +55,40 @@ def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
                 errors.print(f"warning: {remark}", soft_wrap=True)
             result_table(finished, read_json(folder / "privacy.json"), folder)
             return finished
-        with preparing():
-            run = build(cfg, secret=lambda: _secret(folder))
-            samples = KeptSamples(cfg.samples_at, run)
-        for warning in run.warnings:
-            errors.print(f"warning: {warning}", soft_wrap=True)
-        own = Identity(identity.of_config(cfg), run.data.fingerprint, identity.of_files(*source(cfg)))
-        if (marker := folder / IDENTITY).exists():
-            _same_data(Identity.read(marker.read_text()), own, folder)
-        before = _continue(folder, run, samples, own)
-        recorder = Recorder(folder, run.trainer, before)
-        write_atomically(marker, str(own).encode())
-        return _train(cfg, run, samples, recorder, folder, title, own)
+        with _failure_noted(folder, cfg):
+            return _run(cfg, folder, title)
+
+
+def _run(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
+    with preparing():
+        run = build(cfg, secret=lambda: _secret(folder))
+        samples = KeptSamples(cfg.samples_at, run)
+    for warning in run.warnings:
+        errors.print(f"warning: {warning}", soft_wrap=True)
+    own = Identity(identity.of_config(cfg), run.data.fingerprint, identity.of_files(*source(cfg)))
+    if (marker := folder / IDENTITY).exists():
+        _same_data(Identity.read(marker.read_text()), own, folder)
+    before = _continue(folder, run, samples, own)
+    recorder = Recorder(folder, run.trainer, before)
+    write_atomically(marker, str(own).encode())
+    return _train(cfg, run, samples, recorder, folder, title, own)
+
+
+@contextmanager
+def _failure_noted(folder: Path, cfg: DictConfig) -> Iterator[None]:
+    """Leave the reason of a failure in the folder, where `fedpriv runs` finds it, until the next attempt."""
+    (folder / STATUS).unlink(missing_ok=True)
+    try:
+        yield
+    except Interrupted:
+        raise
+    except Exception as error:
+        told = explain(error) or f"{type(error).__name__}: {error}"
+        with suppress(OSError):  # a full disk, perhaps: what went wrong is raised either way
+            if not (folder / CONFIG).exists():
+                write_atomically(folder / CONFIG, OmegaConf.to_yaml(cfg, resolve=True).encode())
+            write_atomically(folder / STATUS, json_text({"error": told}).encode())
+        raise
 
 
 def _train(
@@ -77,7 +101,7 @@ def _train(
     own: Identity,
 ) -> dict[str, Any]:
     trainer = run.trainer
-    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True).encode())
+    write_atomically(folder / CONFIG, OmegaConf.to_yaml(cfg, resolve=True).encode())
     picture.save(run.split, run.data.y_train.numpy(), run.data.y_test.numpy(), run.data.classes, folder)
     pictures.budgets(trainer, folder)
     logger = make(cfg, "logger")

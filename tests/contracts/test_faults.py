@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedpriv.parts.contracts import bench, tried
+from fedpriv.contracts.bench import bench, tried
 
 PARTS = "tests.contracts.parts"
 

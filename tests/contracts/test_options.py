@@ -7,7 +7,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from fedpriv.config.names import register
-from fedpriv.parts.contracts import SEAMS, bench, tried
+from fedpriv.contracts.bench import SEAMS, bench, tried
 
 CONF = Path(__file__).parents[2] / "conf"
 OPTIONS = [(group, file.stem) for group in SEAMS for file in sorted((CONF / group).glob("*.yaml"))]
