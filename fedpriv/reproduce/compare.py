@@ -237,8 +237,10 @@ class Comparison:
         return Held(claim, view, **counts, seeds=min(seeds, default=0), reading=reading)
 
     def _by_seed(self, key: Key, name: str) -> dict[int, float]:
-        found = {run.seed: run.measured.get(name) for run in self.cells.get(key, ())}
-        return {seed: value for seed, value in found.items() if value is not None and not math.isnan(value)}
+        """Of the runs that did not diverge."""
+        runs = [run for run in self.cells.get(key, ()) if not run.measured.get("diverged")]
+        found = {run.seed: run.measured.get(name) for run in runs}
+        return {seed: value for seed, value in found.items() if value is not None}
 
     def _meant(self, key: Key, only: Mapping[str, object]) -> bool:
         facts = dict(zip(self.recipe.axes, key, strict=True))
