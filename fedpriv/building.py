@@ -86,10 +86,8 @@ def build(
     upload: Upload = make(cfg, "upload")
     server: Server = make(cfg, "server")
     network = _network(cfg, data).to(dtype)
-    layout, statistics = (
-        Layout.of_parameters(network, _home(network, algorithm)),
-        Layout.of_statistics(network),
-    )
+    layout = Layout.of_parameters(network, _home(network, algorithm))
+    statistics = Layout.of_statistics(network)
     setting = _setting(cfg, data, split, layout, device)
     wiring = wire(mechanism, algorithm, aggregator, upload, setting)
     _check_norms(network, mechanism)
@@ -170,7 +168,8 @@ def _facts(data: Data) -> dict[str, Any]:
 def _network(cfg: DictConfig, data: Data) -> Network:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(cfg.seed, "init"))
-        return Network(make(cfg, "transform", **_facts(data)), make(cfg, "model", **_facts(data)))
+        transform, model = make(cfg, "transform", **_facts(data)), make(cfg, "model", **_facts(data))
+        return Network(transform, model, data.standard)
 
 
 def _home(network: Network, algorithm: Algorithm) -> set[str]:

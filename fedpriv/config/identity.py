@@ -37,7 +37,11 @@ ADDED: dict[str, Any] = {
     "separation": None,
     "validation": 0,
     "server": {"_target_": "fedpriv.servers.base.SGD"},
+    "dataset.after_transform": False,
+    "model.size": "small",
 }
+# Values that compute the very same as another: {"group.key": {value: the one it is told as}}.
+SAME: dict[str, dict[str, str]] = {"dataset.dn": {"unit": "none"}}  # mean 0 and variance 1 change nothing
 KINDS = ("cpu", "cuda", "mps")
 _LENGTH, _SHORT = 16, 8
 
@@ -52,6 +56,10 @@ def of_config(cfg: DictConfig, device: str | None = None) -> str:
         _drop(content, path)
     for path, before in ADDED.items():
         _drop(content, path, _number(before))
+    for path, same in SAME.items():
+        group, _, key = path.partition(".")
+        if (told := content.get(group, {}).get(key)) in same:
+            content[group][key] = same[told]
     content["device"] = device or kind_of_device(cfg.device)
     return digest(json.dumps(content, sort_keys=True).encode())
 

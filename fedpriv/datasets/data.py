@@ -24,6 +24,7 @@ class Data:
     std: tuple[float, ...] = (1.0,)
     vocabulary: int = 0  # token data only: number of ids, padding and unknown included
     not_covered: tuple[str, ...] = ()  # what went into these samples from everybody's
+    standard: "tuple[Tensor, Tensor] | None" = None  # mean and deviation [d] of what a transform gives
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -37,6 +38,8 @@ class Data:
         for part in (self.x_train, self.y_train, self.x_test, self.y_test):
             found.update(f"{part.dtype} {tuple(part.shape)}".encode())
             found.update(part.contiguous().numpy().data)
+        for statistic in self.standard or ():
+            found.update(statistic.contiguous().numpy().data)
         return found.hexdigest()[:16]
 
     def prepare(self, x: "Tensor", dtype: "torch.dtype | None" = None) -> "Tensor":

@@ -157,8 +157,8 @@ def test_results_are_counted_once_and_failing_claims_named(tmp_path):
     text = results.section([done, done])
     assert "2 of the 875 numbers" not in text, "three cells of the table were run"
     assert "3 of the 875 numbers printed in the papers' tables have runs of ours, 2 are within 0.03" in text
-    assert "| privatefl/table4 | 5 | 1 to 2 | 3 | 2 | 0 | 1 | 0, 0, 1 |" in text
-    assert "- PrivateFL, table4: PrivateFL above FedAvg: fails (0 hold, 0 tie, 1 fail)" in text
+    assert "| privatefl/table4 |  | 5 | 1 to 2 | 3 | 2 | 0 | 1 | 0 | 0 | 0, 0, 1 |" in text
+    assert "- PrivateFL, table4: PrivateFL above FedAvg: fails (0 hold, 0 tie, 1 fail, 2 seeds)" in text
 
 
 def test_the_section_is_replaced_between_its_marks(tmp_path, rounds):
