@@ -16,6 +16,7 @@ USAGE = """\
 fedpriv: compose, run and honestly account private federated learning experiments
 
   fedpriv run [group=option ...] [key=value ...]   one experiment; with -m a sweep over comma lists
+  fedpriv evaluate RUN [dataset=...]               how the model a run kept does on test samples
   fedpriv figure KIND FOLDER ... [out=FILE.png]    figures of finished runs: emd-epsilon, loss, samples, ...
   fedpriv reproduce PAPER/ARTIFACT [--scale cpu]   the runs of a published table or figure
   fedpriv table PAPER/ARTIFACT                     what came of them beside the printed numbers
@@ -39,6 +40,7 @@ Tab completion: eval "$(fedpriv -sc install=bash)"
 """
 COMMANDS = (
     "run",
+    "evaluate",
     "reproduce",
     "table",
     "report",
@@ -94,6 +96,7 @@ def _dispatch(arguments: list[str]) -> int:
         raise UserError(f"{command}: no such command; choose one of {', '.join(COMMANDS)}")
     functions = {
         "run": _run,
+        "evaluate": _evaluate,
         "reproduce": _reproduce,
         "table": _table,
         "report": _report,
@@ -112,6 +115,12 @@ def _run(rest: list[str]) -> int:
     from fedpriv.commands.run import main
 
     return main(rest)
+
+
+def _evaluate(rest: list[str]) -> int:
+    from fedpriv.commands.evaluate import evaluate
+
+    return evaluate(rest)
 
 
 def _reproduce(rest: list[str]) -> int:

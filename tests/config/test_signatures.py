@@ -10,9 +10,7 @@ from fedpriv.config.schema import GROUPS
 from fedpriv.config.signatures import asked, written
 from fedpriv.device import kind_of_device, only_cpu
 
-TARGETS = {
-    content["_target_"]: group for group in GROUPS for content in contents(group).values()
-}
+TARGETS = {content["_target_"]: group for group in GROUPS for content in contents(group).values()}
 
 
 @pytest.mark.parametrize("path", sorted(TARGETS))
