@@ -71,7 +71,10 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
 
     dataset, data_dir = source(cfg)
     data: Data = dataset.load(data_dir)
-    split: Split = make(cfg, "partition").split(
+    partition = make(cfg, "partition")
+    if know := getattr(partition, "know", None):
+        know(data)
+    split: Split = partition.split(
         data.y_train.numpy(),
         data.y_test.numpy(),
         clients=cfg.clients,
