@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from fedpriv.config.checks import check
 from fedpriv.errors import UserError
 from fedpriv.files import LOCK, alone, make_folder, read_json
+from fedpriv.loggers import sent
 from fedpriv.session.claim import KEY, claim, other_code, with_target
 from fedpriv.session.screen import console, errors, result_table
 
@@ -36,6 +37,7 @@ def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
         if remark := other_code(finished):
             errors.print(f"warning: {remark}", soft_wrap=True)
         result_table(finished, read_json(folder / "privacy.json"), folder)
+        sent.send(cfg, folder, finished)
         return finished
 
 
