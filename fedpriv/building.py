@@ -150,7 +150,10 @@ def _data(cfg: DictConfig, seed: int) -> tuple[Data, Split]:
     """The data set, and who owns what of it."""
     dataset, folder = source(cfg)
     data: Data = dataset.load(folder)
-    split: Split = make(cfg, "partition").split(
+    partition = make(cfg, "partition")
+    if know := getattr(partition, "know", None):
+        know(data)
+    split: Split = partition.split(
         data.y_train.numpy(),
         data.y_test.numpy(),
         clients=cfg.clients,

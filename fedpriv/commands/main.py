@@ -16,6 +16,7 @@ USAGE = """\
 fedpriv: compose, run and honestly account private federated learning experiments
 
   fedpriv run [group=option ...] [key=value ...]   one experiment; with -m a sweep over comma lists
+  fedpriv evaluate RUN [dataset=...]               how the model a run kept does on test samples
   fedpriv figure KIND FOLDER ... [out=FILE.png]    figures of finished runs: emd-epsilon, loss, samples, ...
   fedpriv reproduce PAPER/ARTIFACT [--scale cpu]   the runs of a published table or figure
   fedpriv table PAPER/ARTIFACT                     what came of them beside the printed numbers
@@ -45,6 +46,7 @@ COMMANDS = (
     "run",
     "runs",
     "board",
+    "evaluate",
     "reproduce",
     "table",
     "report",
@@ -103,6 +105,7 @@ def _dispatch(arguments: list[str]) -> int:
         "run": _run,
         "runs": _runs,
         "board": _board,
+        "evaluate": _evaluate,
         "reproduce": _reproduce,
         "table": _table,
         "report": _report,
@@ -129,6 +132,12 @@ def _run(rest: list[str]) -> int:
 
     with started_outside() as group:
         return follow(group) if group.rank else main(rest)
+
+
+def _evaluate(rest: list[str]) -> int:
+    from fedpriv.commands.evaluate import evaluate
+
+    return evaluate(rest)
 
 
 def _reproduce(rest: list[str]) -> int:

@@ -20,7 +20,7 @@ ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 class Features(Dataset):
-    """`path` is absolute or relative to the data folder's `features` or the data folder itself.
+    """`path` is absolute, or below the data folder's `features`, the data folder or the current one.
 
     `dn` is PrivateFL's data normalisation (section 6.2.1, after Tramer and Boneh 2021): `half` takes 0.5 for
     mean and variance, the paper's text for CLIP and SimCLR; `unit` takes 0 and 1 as the authors' code does,
@@ -66,7 +66,7 @@ class Features(Dataset):
         return [(path, None) for path in found if path is not None] if all(found) else []
 
     def _find(self, name: str, data_dir: Path) -> Path | None:
-        places = (folder / name for folder in (self.folder(data_dir), Path(data_dir)))
+        places = (folder / name for folder in (self.folder(data_dir), Path(data_dir), Path.cwd()))
         return next((place for place in places if place.is_file()), None)  # an absolute name ignores folders
 
     def fetch(self, data_dir: Path) -> None:
