@@ -10,13 +10,14 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from fedpriv.accelerator import refuse_lacking
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.base import Algorithm
 from fedpriv.config import identity
 from fedpriv.config.checks import check
 from fedpriv.config.options import filled
 from fedpriv.datasets.base import Data
-from fedpriv.device import choose_device
+from fedpriv.device import choose_device, kind_of_device
 from fedpriv.engine import batches
 from fedpriv.engine.base import cores
 from fedpriv.engine.data import ClientData, Side
@@ -29,6 +30,7 @@ from fedpriv.mechanisms.base import Mechanism
 from fedpriv.models.parts import Network, mixes_samples, normalises_batches
 from fedpriv.partitions.base import Split
 from fedpriv.partitions.validation import hold_out
+from fedpriv.parts.base import Part
 from fedpriv.parts.making import make, source
 from fedpriv.parts.wiring import wire
 from fedpriv.privacy import accountants
@@ -85,6 +87,7 @@ def build(
     aggregator: Aggregator = make(cfg, "aggregator")
     upload: Upload = make(cfg, "upload")
     server: Server = make(cfg, "server")
+    _check_device(cfg, mechanism, algorithm, aggregator, upload, server)
     network = _network(cfg, data).to(dtype)
     layout = Layout.of_parameters(network, _home(network, algorithm))
     statistics = Layout.of_statistics(network)
@@ -223,6 +226,14 @@ def _store(setting: Setting, start: Tensor, statistics: Tensor, keeps: Sequence[
     for owner in keeps:
         store.claim(owner, torch.zeros(setting.clients, sent, device=setting.device))
     return store
+
+
+def _check_device(cfg: DictConfig, *parts: Part) -> None:
+    """Refuse in one line what the kind of device cannot do."""
+    kind = kind_of_device(cfg.device)
+    refuse_lacking(kind, f"dtype={cfg.dtype}", (cfg.dtype,))
+    for part in parts:
+        refuse_lacking(kind, type(part).__name__, part.device_needs)
 
 
 def _check_norms(network: nn.Module, mechanism: Mechanism) -> None:

@@ -9,6 +9,8 @@ if TYPE_CHECKING:  # a data set that is only named needs no torch
     import torch
     from torch import Tensor
 
+from fedpriv.accelerator import there
+
 
 @dataclass(frozen=True)
 class Data:
@@ -58,6 +60,8 @@ class Data:
                 return x.to(dtype).mul_(factor).add_(offset)
             return x.to(dtype) if (factor, offset) == (1.0, 0.0) else x.to(dtype) * factor + offset
         trailing = [1] * (len(self.shape) - 1)  # channels come first in a sample
-        std = torch.tensor(self.std, dtype=dtype, device=x.device).view(-1, *trailing)  # [C, 1, 1]
-        mean = torch.tensor(self.mean, dtype=dtype, device=x.device).view(-1, *trailing)
+        std, mean = (
+            there(torch.tensor(values, dtype=dtype), x.device).view(-1, *trailing)  # [C, 1, 1]
+            for values in (self.std, self.mean)
+        )
         return x.to(dtype) * (scale / std) - mean / std

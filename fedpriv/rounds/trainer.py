@@ -199,7 +199,7 @@ class Trainer:
 
     def _train(self, work: Work, data: ClientData) -> Tensor:
         """Train what is this rank's share, and get what the others have trained; the losses [C]."""
-        groups = self.engine.groups(work, data)
+        groups = self.ranks.from_first(self.engine.groups(work, data))
         loss = self.engine.train(work, data, self.ranks.share(groups)).loss
         made = (work.rows, work.buffers) if work.measured is None else (work.measured,)
         self.ranks.complete(groups, *made, loss)
