@@ -172,9 +172,9 @@ class Bench:
         trainer, spent = run.trainer, [0.0]
         train = trainer.engine.train
 
-        def watched(work: Work, data: ClientData):
+        def watched(*work):
             began = self.clock()
-            trained = train(work, data)
+            trained = train(*work)
             spent.append(self.clock() - began)
             return trained
 

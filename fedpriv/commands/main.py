@@ -16,11 +16,16 @@ USAGE = """\
 fedpriv: compose, run and honestly account private federated learning experiments
 
   fedpriv run [group=option ...] [key=value ...]   one experiment; with -m a sweep over comma lists
+  fedpriv evaluate RUN [dataset=...]               how the model a run kept does on test samples
   fedpriv figure KIND FOLDER ... [out=FILE.png]    figures of finished runs: emd-epsilon, loss, samples, ...
   fedpriv reproduce PAPER/ARTIFACT [--scale cpu]   the runs of a published table or figure
   fedpriv table PAPER/ARTIFACT                     what came of them beside the printed numbers
-  fedpriv report [out=FILE.html]                   all of that in one page
+  fedpriv runs [FOLDER ...] [key=value ...]        what was run: finished, running, failed; --diff, --clean
+  fedpriv table FOLDER rows=KEY columns=KEY        your runs as a table: mean and deviation over seeds, LaTeX
+  fedpriv report [FOLDER ...] [out=FILE.html]      your runs, or all that was reproduced, in one page
+  fedpriv board [FOLDER ...] [port=N]              that page on this machine, while the runs go on
   fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
+  fedpriv audit [KIND] [the same]                  attacks it: measured bounds beside the provable epsilon
   fedpriv list [group]                             every group and option: what it is, which paper
   fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
   fedpriv check MODULE.CLASS [option=value ...]    whether a part of your own keeps its promises
@@ -39,11 +44,15 @@ Tab completion: eval "$(fedpriv -sc install=bash)"
 """
 COMMANDS = (
     "run",
+    "runs",
+    "board",
+    "evaluate",
     "reproduce",
     "table",
     "report",
     "figure",
     "privacy",
+    "audit",
     "list",
     "data",
     "features",
@@ -94,11 +103,15 @@ def _dispatch(arguments: list[str]) -> int:
         raise UserError(f"{command}: no such command; choose one of {', '.join(COMMANDS)}")
     functions = {
         "run": _run,
+        "runs": _runs,
+        "board": _board,
+        "evaluate": _evaluate,
         "reproduce": _reproduce,
         "table": _table,
         "report": _report,
         "figure": _figure,
         "privacy": _privacy,
+        "audit": _audit,
         "list": _list,
         "data": _data,
         "features": _features,
@@ -109,36 +122,22 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run(rest: list[str]) -> int:
-    from fedpriv.commands import job, sweeping
-    from fedpriv.config.composing import prepared
+    from fedpriv.commands.run import main
+    from fedpriv.ranks.launchers import place
 
-    if {"--cfg", "-c"} & set(rest):
-        return _show_config(rest)
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors reach us, instead of Hydra printing and exiting
-    sys.argv = [sys.argv[0], *prepared(rest)]
-    job.hydra_main()
-    if job.failure is not None:
-        raise job.failure
-    return 1 if sweeping.failures else 0
+    if place() is None:
+        return main(rest)
+    from fedpriv.ranks.following import follow
+    from fedpriv.ranks.starting import started_outside
+
+    with started_outside() as group:
+        return follow(group) if group.rank else main(rest)
 
 
-def _show_config(rest: list[str]) -> int:
-    """--cfg job with every value, also those that an option's file leaves to its target; else Hydra's."""
-    from hydra._internal.utils import get_args_parser
-    from omegaconf import OmegaConf
+def _evaluate(rest: list[str]) -> int:
+    from fedpriv.commands.evaluate import evaluate
 
-    from fedpriv.commands import job
-    from fedpriv.config.composing import compose, prepared
-
-    told = get_args_parser().parse_args(rest)
-    if told.cfg != "job":
-        sys.argv = [sys.argv[0], *prepared(rest)]
-        job.hydra_main()
-        return 0
-    config = compose(told.overrides, told.config_dir)
-    shown = OmegaConf.select(config, told.package) if told.package else config
-    print(OmegaConf.to_yaml(shown, resolve=told.resolve), end="")
-    return 0
+    return evaluate(rest)
 
 
 def _reproduce(rest: list[str]) -> int:
@@ -147,16 +146,50 @@ def _reproduce(rest: list[str]) -> int:
     return main(rest)
 
 
-def _table(rest: list[str]) -> int:
-    from fedpriv.reproduce.table import main
+def _runs(rest: list[str]) -> int:
+    from fedpriv.studies.runs import main
 
     return main(rest)
+
+
+def _table(rest: list[str]) -> int:
+    """Of a folder's runs, or of a recipe."""
+    if _folders(rest):
+        from fedpriv.studies.table import main
+
+        return main(rest)
+    from fedpriv.reproduce import table
+
+    return table.main(rest)
 
 
 def _report(rest: list[str]) -> int:
-    from fedpriv.reproduce.report import main
+    """Of a folder's runs, or of everything that was reproduced."""
+    if _folders(rest):
+        from fedpriv.studies.report import main
+
+        return main(rest)
+    from fedpriv.reproduce import report
+
+    return report.main(rest)
+
+
+def _board(rest: list[str]) -> int:
+    from fedpriv.studies.board import main
 
     return main(rest)
+
+
+def _folders(words: list[str]) -> bool:
+    """Whether a command is about runs in folders: one is named that is no recipe, or keys of runs are."""
+    if any(word.startswith(("rows=", "columns=", "value=")) for word in words):
+        return True
+    if not (folders := [word for word in words if Path(word).is_dir()]):
+        return False
+    from fedpriv.reproduce.recipe import names
+
+    recipes = {"all", *names(), *(name.partition("/")[0] for name in names())}
+    return not recipes & set(folders)
 
 
 def _figure(rest: list[str]) -> int:
@@ -231,6 +264,12 @@ def _privacy(rest: list[str]) -> int:
 
     show(_compose(rest))
     return 0
+
+
+def _audit(rest: list[str]) -> int:
+    from fedpriv.audit.command import main
+
+    return main(rest)
 
 
 def _list(rest: list[str]) -> int:

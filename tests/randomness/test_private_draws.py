@@ -18,11 +18,11 @@ from fedpriv.engine.loop import LoopEngine
 from fedpriv.engine.work import Private, Work
 from fedpriv.randomness import compiled, gaussian
 from fedpriv.randomness.source import Source
-from fedpriv.session.execution import KEY
+from fedpriv.session.claim import KEY
 from fedpriv.stages.fedpd.protection import OfClients
 from tests.conftest import SMALL
 from tests.helpers.draws import source
-from tests.helpers.fedpd import networks, recipe
+from tests.helpers.fedpd import distilling, networks, recipe
 from tests.helpers.networks import IMAGES, MODELS, make
 from tests.helpers.own_data import features, on
 
@@ -298,11 +298,13 @@ def test_runs_on_neighbouring_data_share_no_noise(config, tmp_path):
 
 def test_the_distilling_server_adds_noise_of_its_own_every_round():
     """Nobody takes part, so a round moves the networks by its noise: 3 * 2 / 2 of deviation."""
-    guard, moves = OfClients(recipe(sample_rate=0.5), (5, 5, 5, 5), source(), 2.0, 3.0, 0), []
+    server, moves = distilling(OfClients, recipe(sample_rate=0.5), (5, 5, 5, 5), clip=2.0), []
+    server.ledger  # noqa: B018  (calibrates)
+    server.mechanism.z = 3.0
     for number in range(2):
         both = networks()
         start = parameters_to_vector([p for n in both for p in n.parameters()]).detach()
-        guard.merge(both, [], [], number)
+        server.merge(both, [], number)
         moves.append(parameters_to_vector([p for n in both for p in n.parameters()]).detach() - start)
     z = torch.stack(moves) / 3
     assert (torch.corrcoef(z) - torch.eye(2)).abs().max() < 5 / z.shape[1] ** 0.5
