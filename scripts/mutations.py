@@ -252,7 +252,7 @@ FAULTS = (
     ),
     Fault(
         "all clients answer by the same numbers (LDP-FL)",
-        {"source.uniforms(round_.clients[rows], ": "source.uniforms(0 * round_.clients[rows], "},
+        {"weights.device, round_.clients[rows], ": "weights.device, 0 * round_.clients[rows], "},
         (f"{MECHANISMS}models_are_perturbed_by_each_clients_own_numbers",),
     ),
     Fault(
@@ -424,7 +424,9 @@ FAULTS = (
     ),
     Fault(
         "ddp sends roundings beyond the norm bound",
-        {"if torch.linalg.vector_norm(rounded, dtype=torch.float64) <= self.bound:": "if attempt >= 0:"},
+        {
+            "torch.linalg.vector_norm(drawn, dim=1, dtype=torch.float64) <= self.bound": "rows >= 0",
+        },
         (f"{DDP}rounding_is_unbiased_and_keeps_its_bound",),
     ),
     # -- the ledger
@@ -501,7 +503,7 @@ FAULTS = (
     # -- the secure sum
     Fault(
         "the secure sum has no masks",
-        {"mask = self._mask(seed, messages)": "mask = 0 * self._mask(seed, messages)"},
+        {"mask = self._mask(seed, masks)": "mask = 0 * self._mask(seed, masks)"},
         (f"{DDP}masks_cancel_and_hide",),
     ),
     Fault(

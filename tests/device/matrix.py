@@ -96,7 +96,7 @@ DISCRETE = tuple(
 
 # Kernels of a local step of all clients, over two steps. A plain step of the small network takes 36 and a
 # private one 52; a draw of noise takes 203 and serves both steps. More layers, more kernels.
-STEP = 175
+STEP = 190
 STEPS = {
     "cnn": 310, "cnn_two_layer": 325, "vgg_small": 285, "lstm": 500,  # four words, and two layers
     "cnn_cifar": 900, "a layer without a rule": 370,  # a draw of masks for every dropout and step
