@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from fedpriv.datasets.base import Data, Dataset, Part, reading
 from fedpriv.datasets.feature_norm import DN, collected
 from fedpriv.errors import UserError
+
+if TYPE_CHECKING:  # a data set that is only named needs no torch
+    from torch import Tensor
 
 PARTS = ("train", "test")
 CLASSES = 100_000
@@ -18,7 +20,7 @@ ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 class Features(Dataset):
-    """`path` is absolute or relative to the data folder's `features` or the data folder itself.
+    """`path` is absolute, or below the data folder's `features`, the data folder or the current one.
 
     `dn` is PrivateFL's data normalisation (section 6.2.1, after Tramer and Boneh 2021): `half` takes 0.5 for
     mean and variance, the paper's text for CLIP and SimCLR; `unit` takes 0 and 1 as the authors' code does,
@@ -64,7 +66,7 @@ class Features(Dataset):
         return [(path, None) for path in found if path is not None] if all(found) else []
 
     def _find(self, name: str, data_dir: Path) -> Path | None:
-        places = (folder / name for folder in (self.folder(data_dir), Path(data_dir)))
+        places = (folder / name for folder in (self.folder(data_dir), Path(data_dir), Path.cwd()))
         return next((place for place in places if place.is_file()), None)  # an absolute name ignores folders
 
     def fetch(self, data_dir: Path) -> None:
@@ -98,9 +100,11 @@ class Features(Dataset):
             x.sub_(mean).div_(deviation)
         return data
 
-    def _standard(self, data: Data, path: Path, data_dir: Path) -> tuple[Tensor, Tensor] | None:
+    def _standard(self, data: Data, path: Path, data_dir: Path) -> "tuple[Tensor, Tensor] | None":
         """Mean and deviation of every feature, [d]; None where nothing is to be done."""
         if self.dn == "half":
+            import torch
+
             half = torch.full(data.shape, 0.5)
             return half, half.sqrt()
         if self.dn == "source":
@@ -117,7 +121,7 @@ class Features(Dataset):
             f"({self.folder(data_dir)} has {names})"
         )
 
-    def _collected(self, data: Data, path: Path, statistics: Path) -> tuple[Tensor, Tensor]:
+    def _collected(self, data: Data, path: Path, statistics: Path) -> "tuple[Tensor, Tensor]":
         if statistics.samefile(path):
             raise UserError(
                 f"dataset.statistics={statistics} is dataset.path itself, and statistics of the private "
@@ -125,6 +129,8 @@ class Features(Dataset):
             )
         with reading(self.name, statistics):
             mean, variance = collected(statistics, data.y_train.numpy(), data.shape[0])
+        import torch
+
         return torch.from_numpy(mean).float(), torch.from_numpy(variance).sqrt().float()
 
     def _read(self, path: Path) -> Data:
@@ -136,6 +142,8 @@ class Features(Dataset):
             arrays = {name: content[name] for name in ARRAYS}
         if problem := _problem(arrays):
             raise UserError(f"dataset {self.name}: {path}: {problem}; write the file anew")
+        import torch
+
         x_train, x_test = (torch.from_numpy(arrays[f"x_{p}"].astype(np.float32)) for p in PARTS)  # [N, d]
         y_train, y_test = (torch.from_numpy(arrays[f"y_{p}"].astype(np.int64)) for p in PARTS)  # [N]
         classes = int(torch.cat([y_train, y_test]).max()) + 1

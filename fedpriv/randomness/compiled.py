@@ -16,8 +16,20 @@ from numba.extending import intrinsic
 
 from fedpriv.randomness.chacha import CONSTANTS, ROUNDS, TURNS, WORDS
 from fedpriv.randomness.gaussian import (
-    ANGLE, ANGLE_LESS, ANGLE_SIZE, COS, GROUP, HIGH_BITS, LANES, LOG, LOW_LESS, LOW_SHIFT, LOW_SIZE, MINUS_2_LN2,
-    ROOT_HALF, SIN,
+    ANGLE,
+    ANGLE_LESS,
+    ANGLE_SIZE,
+    COS,
+    GROUP,
+    HIGH_BITS,
+    LANES,
+    LOG,
+    LOW_LESS,
+    LOW_SHIFT,
+    LOW_SIZE,
+    MINUS_2_LN2,
+    ROOT_HALF,
+    SIN,
 )  # fmt: skip
 
 _WORD, _VECTOR = ir.IntType(32), ir.VectorType(ir.IntType(32), LANES)

@@ -23,7 +23,7 @@ from fedpriv.reproduce.cost import GPU_RATE, Steps, total
 from fedpriv.reproduce.plan import Job, collect, distinct, expected_seconds, jobs_of
 from fedpriv.reproduce.recipe import SCALES, Scale
 from fedpriv.session import screen
-from fedpriv.studies.reader import STATUS
+from fedpriv.session.claim import STATUS
 
 USAGE = """\
 usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all | ./RECIPE.yaml [options] [key=value ...]
@@ -41,7 +41,7 @@ is computed makes it another run, which no recipe asks for, and is refused.
 """
 RUNS = Path("outputs") / "runs"
 SMOKE_ROWS = Path("outputs") / "smoke"  # not among the results
-_ALLOWED = ("hydra", "device", "data_dir", "threads", "logger", "checkpoint")
+_ALLOWED = ("hydra", "device", "data_dir", "threads", "processes", "logger", "checkpoint")
 
 
 def main(arguments: Sequence[str]) -> int:

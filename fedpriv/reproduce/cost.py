@@ -19,8 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedpriv.building import make
 from fedpriv.models.parts import Network
+from fedpriv.parts.making import make
 
 GPU_RATE = 5e12  # operations a second that a card of some 20 TFLOP/s sustains on networks like these
 ENOUGH = 1e10  # operations of a step that is timed, and its largest batch

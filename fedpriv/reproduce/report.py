@@ -1,6 +1,7 @@
 """`fedpriv report`: everything that was reproduced in one self-contained HTML file."""
 
 import base64
+import csv
 import datetime
 import statistics
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from fedpriv.reproduce.reference import printed
 from fedpriv.reproduce.rows import Row
 from fedpriv.reproduce.table import counted, layout, number, parts, quoted, told
 
+AUDITS = "audits.csv"  # beside the reproduced rows
 REPORT = rows.FOLDER / "report.html"
 
 
@@ -58,6 +60,7 @@ def render(comparisons: Sequence[Comparison], folder: Path) -> str:
         totals=_totals(run, len(comparisons)),
         papers=[{"name": p, "recipes": [_recipe(c) for c in run if c.recipe.paper == p]} for p in papers],
         privacy=[line for c in run for line in _privacy(c)],
+        audits=audits(folder),
         cost=[_cost(c) for c in run],
         revisions=sorted({r.about["git_revision"][:8] for r in every if r.about["git_revision"]}),
         torch=sorted({r.about["torch"] for r in every if r.about["torch"]}),
@@ -173,6 +176,32 @@ def _privacy(comparison: Comparison) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def audits(folder: Path) -> list[dict[str, str]]:
+    """What `fedpriv audit` measured of the methods (scripts/audit_sweep.py), a line each, or nothing."""
+    path = folder.parent / AUDITS
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return [{**row, "broken": _broken(row), **_short(row)} for row in csv.DictReader(file)]
+
+
+def _short(row: dict[str, str]) -> dict[str, str]:
+    numbers = ("claimed", "provable", "measured", "provable_there", "largest_move")
+    return {key: f"{float(row[key]):.3g}" if row[key] else "none" for key in numbers}
+
+
+def _broken(row: dict[str, str]) -> str:
+    """A bound that breaks the promise, or only the method's claim."""
+    if row["kind"] != "bound" or not row["measured"]:
+        return ""
+    measured = float(row["measured"])
+    if row["provable_there"] and measured > float(row["provable_there"]):
+        return "promise"
+    return (
+        "claim" if row["audit"] == "one-run" and row["claimed"] and measured > float(row["claimed"]) else ""
+    )
 
 
 def _span(values: Sequence[float | None], nothing: str) -> str:

@@ -14,7 +14,7 @@ from fedpriv.commands import sweeping
 from fedpriv.config.composing import plan
 from fedpriv.config.names import register
 from fedpriv.errors import Interrupted
-from fedpriv.studies.reader import STATUS
+from fedpriv.session.claim import STATUS
 
 register()
 

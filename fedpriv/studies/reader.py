@@ -16,15 +16,15 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from fedpriv.config.catalogue import option_of, written
-from fedpriv.config.identity import IGNORED
+from fedpriv.config.identity import ADDED, IGNORED
 from fedpriv.config.limits import cut
 from fedpriv.config.schema import GROUPS
 from fedpriv.errors import UserError
 from fedpriv.files import LOCK, held
+from fedpriv.session.claim import STATUS
 from fedpriv.session.screen import errors
 
 STATES = ("finished", "running", "failed", "unfinished", "damaged")
-STATUS = "status.json"  # why a run failed, until it is run again
 _LOSSES = ("train_loss_mean", "loss_local", "loss_global")
 _DATED = ("summary.json", STATUS, "metrics.csv", "config.yaml", LOCK)  # the first one there says when
 
@@ -69,7 +69,8 @@ def flat(config: dict[str, Any]) -> dict[str, Any]:
     """Dotted keys of what decides a run's numbers; a value that an option only took over from the top level,
     as budget.epsilon does, is left out."""
     values: dict[str, Any] = {}
-    for key, value in config.items():
+    before = {key: value for key, value in ADDED.items() if "." not in key}  # of runs older than the key
+    for key, value in (before | config).items():
         if key in (*IGNORED, "samples_at"):
             continue
         if key not in GROUPS:

@@ -163,7 +163,7 @@ def test_a_finished_run_of_other_data_is_not_shown_as_done(fedpriv, tmp_path, mo
 
 def test_the_file_of_statistics_is_among_the_files(config, tmp_path):
     """With dn=source the samples are scaled by a second file."""
-    from fedpriv.building import source
+    from fedpriv.parts.making import source
 
     for name in ("own", "public"):
         features(tmp_path / f"{name}.npz")

@@ -18,7 +18,7 @@ from fedpriv.engine.loop import LoopEngine
 from fedpriv.engine.work import Private, Work
 from fedpriv.randomness import compiled, gaussian
 from fedpriv.randomness.source import Source
-from fedpriv.session.execution import KEY
+from fedpriv.session.claim import KEY
 from fedpriv.stages.fedpd.protection import OfClients
 from tests.conftest import SMALL
 from tests.helpers.draws import source

@@ -6,13 +6,14 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from fedpriv import compose
-from fedpriv.building import build, make
+from fedpriv.building import build
 from fedpriv.config.checks import check
 from fedpriv.config.composing import expand
 from fedpriv.config.identity import of_config
 from fedpriv.config.schema import GROUPS
 from fedpriv.encoders.settings import ARCHS
 from fedpriv.errors import UserError
+from fedpriv.parts.making import make
 from fedpriv.reproduce import plan, recipe, reference, rows
 from fedpriv.reproduce.compare import Comparison
 from fedpriv.reproduce.recipe import SCALES, Recipe
