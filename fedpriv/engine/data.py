@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 from fedpriv.datasets.base import Data
 
 _READY = 512 << 20  # bytes up to which inputs are kept as numbers, so that no step converts pixels again
+
+Side = Literal["train", "test", "validation"]
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,17 @@ class ClientData:
     def of(
         cls,
         data: Data,
-        side: str,
+        side: Side,
         parts: Sequence[np.ndarray],
         device: torch.device | str,
         dtype: torch.dtype,
     ) -> "ClientData":
-        x, y = (data.x_train, data.y_train) if side == "train" else (data.x_test, data.y_test)
+        """One side; `validation` is made of the training samples in `parts` and no others."""
+        x, y = (data.x_test, data.y_test) if side == "test" else (data.x_train, data.y_train)
+        if side == "validation":
+            held = np.sort(np.concatenate(parts))
+            x, y = x[torch.as_tensor(held)], y[torch.as_tensor(held)]
+            parts = [np.searchsorted(held, part) for part in parts]
         size = torch.tensor([len(p) for p in parts], dtype=torch.int64)
         owned = torch.zeros(len(parts), max(1, int(size.max())), dtype=torch.int64)
         for row, part in zip(owned, parts, strict=True):

@@ -101,7 +101,7 @@ class Source:
             z = gaussian.normals(self._key_there(target.device), names, target.shape[1]).to(target.dtype)
             target.addcmul_(z, scale[:, None].to(target.dtype))
         elif target.dtype != torch.float32 or not target.is_contiguous():
-            target.addcmul_(self.normals(rows, target, step), scale[:, None].to(target.dtype))
+            target.add_(self.normals(rows, target, step).mul_(scale[:, None].to(target.dtype)))
         else:
             from fedpriv.randomness import compiled
 
