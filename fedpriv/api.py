@@ -126,15 +126,21 @@ def sweep(
     return done
 
 
-def results(folder: str | Path = RUNS) -> pd.DataFrame:
-    """Every finished run in or below a folder, a row each: its folder, what it was told, its summary."""
-    from fedpriv.figures.results import find
+def results(folder: str | Path = RUNS, *filters: str, unfinished: bool = False) -> pd.DataFrame:
+    """Every finished run in or below a folder, a row each: its folder, what it was told, its summary.
 
-    runs, _ = find([Path(folder)])
+    `filters` keep runs that agree ("dp=ldp", "seed=0,1"); with `unfinished` those that run, failed or were
+    cut off are there too, and `state` tells them apart.
+    """
+    from fedpriv.studies import reader, selecting
+
+    place = [Path(folder)]
+    runs = reader.look(place) if unfinished else reader.find(place)[0]
     rows = []
-    for each in runs:
+    for each in selecting.chosen(runs, selecting.sort_out(filters).filters):
         measured = {k: v for k, v in each.summary.items() if not isinstance(v, dict | list)}
-        rows.append({"folder": str(each.folder), **each.values, **measured})
+        about = {"folder": str(each.folder), "state": each.state, "diverged": each.diverged}
+        rows.append({**about, **each.values, **measured})
     return pd.DataFrame(rows)
 
 

@@ -17,8 +17,12 @@ fedpriv: compose, run and honestly account private federated learning experiment
   fedpriv figure KIND FOLDER ... [out=FILE.png]    figures of finished runs: emd-epsilon, loss, samples, ...
   fedpriv reproduce PAPER/ARTIFACT [--scale cpu]   the runs of a published table or figure
   fedpriv table PAPER/ARTIFACT                     what came of them beside the printed numbers
-  fedpriv report [out=FILE.html]                   all of that in one page
+  fedpriv runs [FOLDER ...] [key=value ...]        what was run: finished, running, failed; --diff, --clean
+  fedpriv table FOLDER rows=KEY columns=KEY        your runs as a table: mean and deviation over seeds, LaTeX
+  fedpriv report [FOLDER ...] [out=FILE.html]      your runs, or all that was reproduced, in one page
+  fedpriv board [FOLDER ...] [port=N]              that page on this machine, while the runs go on
   fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
+  fedpriv audit [KIND] [the same]                  attacks it: measured bounds beside the provable epsilon
   fedpriv list [group]                             every group and option: what it is, which paper
   fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
   fedpriv check MODULE.CLASS [option=value ...]    whether a part of your own keeps its promises
@@ -46,12 +50,15 @@ The folder is data_dir, else FEDPRIV_DATA, else your cache folder. Your own data
 """
 COMMANDS = (
     "run",
+    "runs",
+    "board",
     "evaluate",
     "reproduce",
     "table",
     "report",
     "figure",
     "privacy",
+    "audit",
     "list",
     "data",
     "features",
@@ -102,12 +109,15 @@ def _dispatch(arguments: list[str]) -> int:
         raise UserError(f"{command}: no such command; choose one of {', '.join(COMMANDS)}")
     functions = {
         "run": _run,
+        "runs": _runs,
+        "board": _board,
         "evaluate": _evaluate,
         "reproduce": _reproduce,
         "table": _table,
         "report": _report,
         "figure": _figure,
         "privacy": _privacy,
+        "audit": _audit,
         "list": _list,
         "data": _data,
         "features": _features,
@@ -119,8 +129,15 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _run(rest: list[str]) -> int:
     from fedpriv.commands.run import main
+    from fedpriv.ranks.launchers import place
 
-    return main(rest)
+    if place() is None:
+        return main(rest)
+    from fedpriv.ranks.following import follow
+    from fedpriv.ranks.starting import started_outside
+
+    with started_outside() as group:
+        return follow(group) if group.rank else main(rest)
 
 
 def _evaluate(rest: list[str]) -> int:
@@ -135,16 +152,50 @@ def _reproduce(rest: list[str]) -> int:
     return main(rest)
 
 
-def _table(rest: list[str]) -> int:
-    from fedpriv.reproduce.table import main
+def _runs(rest: list[str]) -> int:
+    from fedpriv.studies.runs import main
 
     return main(rest)
+
+
+def _table(rest: list[str]) -> int:
+    """Of a folder's runs, or of a recipe."""
+    if _folders(rest):
+        from fedpriv.studies.table import main
+
+        return main(rest)
+    from fedpriv.reproduce import table
+
+    return table.main(rest)
 
 
 def _report(rest: list[str]) -> int:
-    from fedpriv.reproduce.report import main
+    """Of a folder's runs, or of everything that was reproduced."""
+    if _folders(rest):
+        from fedpriv.studies.report import main
+
+        return main(rest)
+    from fedpriv.reproduce import report
+
+    return report.main(rest)
+
+
+def _board(rest: list[str]) -> int:
+    from fedpriv.studies.board import main
 
     return main(rest)
+
+
+def _folders(words: list[str]) -> bool:
+    """Whether a command is about runs in folders: one is named that is no recipe, or keys of runs are."""
+    if any(word.startswith(("rows=", "columns=", "value=")) for word in words):
+        return True
+    if not (folders := [word for word in words if Path(word).is_dir()]):
+        return False
+    from fedpriv.reproduce.recipe import names
+
+    recipes = {"all", *names(), *(name.partition("/")[0] for name in names())}
+    return not recipes & set(folders)
 
 
 def _figure(rest: list[str]) -> int:
@@ -174,6 +225,12 @@ def _privacy(rest: list[str]) -> int:
 
     show(_compose(rest))
     return 0
+
+
+def _audit(rest: list[str]) -> int:
+    from fedpriv.audit.command import main
+
+    return main(rest)
 
 
 def _list(rest: list[str]) -> int:

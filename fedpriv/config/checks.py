@@ -35,6 +35,8 @@ def check(cfg: DictConfig) -> None:
             f"samples_at={cut(cfg.samples_at)}: there is no round {late[0]}; choose from 0 to "
             f"rounds={cfg.rounds}"
         )
+    if cfg.processes > cfg.clients:
+        raise UserError(f"processes={cfg.processes}: more than clients={cfg.clients}; use fewer")
     if cfg.clients * cfg.rounds > MEMORY_ROWS:
         raise UserError(
             f"clients={cfg.clients} for rounds={cfg.rounds}: a run keeps a number a client and round, at "
@@ -77,7 +79,7 @@ def check_limits(cfg: DictConfig, settings: type, prefix: str) -> None:
         if "help" not in f.metadata:
             continue
         given, limit = cfg[f.name], f.metadata
-        if given is None and type(None) not in typing.get_args(hints[f.name]):
+        if given is None and hints[f.name] is not Any and type(None) not in typing.get_args(hints[f.name]):
             raise UserError(f"{prefix}{f.name}=null: must be {describe(hints[f.name])} ({limit['help']})")
         if isinstance(given, ListConfig) and len(given) > LISTED:
             raise UserError(

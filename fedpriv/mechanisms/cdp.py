@@ -29,10 +29,11 @@ from torch import Tensor
 from fedpriv.engine.work import Rows
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import FLOATS, Mechanism
-from fedpriv.mechanisms.client_level import NOT_COVERED, RELATION, clip, one_budget, rate_of, sampler_of
+from fedpriv.mechanisms.client_level import NOT_COVERED, clip, one_budget, rate_of, sampler_of
 from fedpriv.mechanisms.participation import Poisson
 from fedpriv.mechanisms.training import LocalTraining
 from fedpriv.parts.declarations import MechanismFacts
+from fedpriv.privacy import relations
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import SampledGaussian
 from fedpriv.privacy.ledger import Guarantee
@@ -116,7 +117,7 @@ class CDP(Mechanism):
             mended = [(SampledGaussian(rate, z / math.sqrt(tensors)),)]
         return Guarantee(
             unit=self.facts.unit,
-            relation=RELATION,
+            relation=relations.CLIENT,
             sampler=sampler_of(setting),
             noise=np.full(setting.clients, z),
             kinds=np.zeros(setting.clients, dtype=np.int64),

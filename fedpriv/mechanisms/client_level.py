@@ -4,13 +4,14 @@ Clients join each round by Poisson sampling (participation.py), so every client 
 sampled rate. Where a schedule fixes who takes part when (cross-device), nothing is amplified.
 """
 
+from typing import Literal
+
 from torch import Tensor
 
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import DIAGNOSTICS, TUNING
 from fedpriv.rounds.setting import Setting
 
-RELATION = "add or remove one client with all its samples"
 NOT_COVERED = (
     "personal layers and personal models, which stay at home and must not be released",
     "how many clients there are, which the average is divided by",
@@ -42,12 +43,13 @@ def one_budget(setting: Setting) -> float:
     return float(setting.budgets[0])
 
 
-def clip(messages: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+def clip(messages: Tensor, bound: float, order: Literal[1, 2] = 2) -> tuple[Tensor, Tensor]:
     """Every row scaled into the ball of radius `bound`, and the rows' norms before, [C, 1].
 
-    A client whose update overflowed cannot be scaled into the ball; nothing of it is sent.
+    `order` 1 is the ball of summed absolute values. A client whose update overflowed cannot be scaled into
+    the ball; nothing of it is sent.
     """
-    norms = messages.norm(dim=1, keepdim=True)
+    norms = messages.norm(dim=1, keepdim=True) if order == 2 else messages.abs().sum(1, keepdim=True)
     messages = messages.masked_fill(~norms.isfinite(), 0)
     norms = norms.nan_to_num(nan=0, posinf=0)
     return messages * (bound / norms.clamp(min=bound)), norms

@@ -28,7 +28,8 @@ from torch import Tensor
 
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import group_charges
-from fedpriv.mechanisms.perturbed_models import NOT_COVERED, RELATION, SendsModels
+from fedpriv.mechanisms.perturbed_models import NOT_COVERED, SendsModels
+from fedpriv.privacy import relations
 from fedpriv.privacy.events import Direct
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.privacy.shuffling import Reports
@@ -44,6 +45,7 @@ _BLOCK = 1 << 22  # weights answered at once
 
 class Duchi(SendsModels):
     facts = replace(SendsModels.facts, sends="answers")
+    device_needs = ("float64",)
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class Duchi(SendsModels):
         worst = Reports(largest, width)
         return Guarantee(
             unit=self.facts.unit,
-            relation=RELATION,
+            relation=relations.LOCAL,
             sampler="none: who takes part is known, nothing is amplified",
             noise=1 / np.tanh(setting.budgets / 2),
             kinds=kinds,
@@ -113,7 +115,7 @@ class Duchi(SendsModels):
         at_once = max(1, _BLOCK // weights.shape[1])
         for first in range(0, len(weights), at_once):
             rows = slice(first, first + at_once)
-            uniform = source.uniforms(round_.clients[rows], weights.shape[1]).to(weights.device)
+            uniform = source.uniforms_on(weights.device, round_.clients[rows], weights.shape[1])
             weights[rows] = two_point(weights[rows], center, radius, epsilon[rows], uniform)
         return weights
 

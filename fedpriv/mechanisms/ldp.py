@@ -33,6 +33,7 @@ from fedpriv.mechanisms.base import DIAGNOSTICS, FLOATS, TUNING, Mechanism, grou
 from fedpriv.mechanisms.participation import FixedNumber
 from fedpriv.mechanisms.training import LocalTraining
 from fedpriv.parts.declarations import MechanismFacts
+from fedpriv.privacy import relations
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import Charge, Direct, SampledGaussian
 from fedpriv.privacy.ledger import Guarantee
@@ -99,7 +100,7 @@ class LDP(Mechanism):
         self.training = DPSGD(setting, self.clip_norm, self.sigma, rates)
         return Guarantee(
             unit=self.facts.unit,
-            relation="add or remove one sample of one client",
+            relation=relations.SAMPLE,
             sampler="Poisson over samples, per local step; clients without amplification",
             noise=self.sigma,
             kinds=kinds,

@@ -17,7 +17,6 @@ from fedpriv.parts.declarations import MechanismFacts
 from fedpriv.randomness.source import Source
 from fedpriv.rounds.setting import Round
 
-RELATION = "replace all data of one client by any other, as seen by the server (local differential privacy)"
 NOT_COVERED = (
     "personal layers and personal models, which stay at home and must not be released",
     "who takes part in which round",

@@ -26,8 +26,9 @@ from torch import Tensor
 from fedpriv.engine import batches
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import FLOATS, group_charges
-from fedpriv.mechanisms.perturbed_models import NOT_COVERED, RELATION, SendsModels
+from fedpriv.mechanisms.perturbed_models import NOT_COVERED, SendsModels
 from fedpriv.mechanisms.training import LocalTraining
+from fedpriv.privacy import relations
 from fedpriv.privacy.events import Direct, SampledGaussian
 from fedpriv.privacy.floats import outright
 from fedpriv.privacy.ledger import Guarantee
@@ -133,7 +134,7 @@ def gaussian_guarantee(
     told = outright("a weight", move, setting.layout.sent * setting.most, setting.delta) if values else ()
     return Guarantee(
         unit=SendsModels.facts.unit,
-        relation=RELATION,
+        relation=relations.LOCAL,
         sampler=SAMPLER,
         noise=sigma / reach,
         kinds=kinds,

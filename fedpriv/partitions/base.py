@@ -5,7 +5,7 @@ indices and deals the test set so that client k gets of class c the same portion
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,6 +20,7 @@ class Split:
 
     train: list[np.ndarray]
     test: list[np.ndarray]
+    validation: list[np.ndarray] = field(default_factory=list)  # into the training set; or no list at all
 
 
 def label_counts(parts: list[np.ndarray], y: np.ndarray, classes: int) -> np.ndarray:

@@ -17,13 +17,14 @@ from fedpriv.session.model_file import MODEL, PERSONAL
 from fedpriv.session.recorder import git_revision, reached, read_rounds
 
 SAMPLES = ("samples.npz", "samples.png")
-IDENTITY, KEY = "identity.txt", "noise.key"
+IDENTITY, KEY, CONFIG = "identity.txt", "noise.key", "config.yaml"
+STATUS = "status.json"  # why a run failed, until it is run again
 # What a run leaves in its folder, in the order of its removal: first what says that there is something to
 # show or to continue, last whose folder it is. After a kill on the way it is still known whose it is.
 FORGET = (
     ("summary.json",),
     (checkpoint.NAME, checkpoint.PREVIOUS),
-    ("metrics.csv", "clients.csv", "privacy.json", "config.yaml", "status.json", *SAMPLES),
+    ("metrics.csv", "clients.csv", "privacy.json", CONFIG, STATUS, *SAMPLES),
     ("curves.png", "budgets.png", "partition.png", "partition.csv"),
     (MODEL, PERSONAL, LOGGED),
     (KEY,),

@@ -19,15 +19,13 @@ from torch import Tensor
 
 from fedpriv.errors import positive
 from fedpriv.parts.declarations import MEANS, Order, UploadFacts
+from fedpriv.privacy import relations
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.privacy.shuffling import BOUND, Reports, largest_local_epsilon
 from fedpriv.randomness.source import Source
 from fedpriv.rounds.setting import Round
 from fedpriv.uploads.base import Upload
 
-RELATION = (
-    "replace all data of one client by any other, as seen by a server that gets the shuffled messages only"
-)
 _BLOCK = 1 << 23  # messages put in order at once
 
 
@@ -72,7 +70,7 @@ class Shuffled(Upload):
         The order of independent uniform delays is a uniform permutation, whatever the delays, and delays in
         ascending order are sums of exponential steps over their total: two draws, and nothing to sort.
         """
-        order = source.permutation(count).to(self.setting.device)
+        order = source.permutation(count, self.setting.device)
         steps = -torch.log1p(-source.of("delays").uniforms([0], count + 1)[0])
         times = steps.cumsum(0)
         times = (times[:-1] * (self.delay / times[-1])).float()
@@ -111,7 +109,7 @@ class Shuffled(Upload):
             flaws = (*flaws, f"shuffling provably gains nothing here: {why}")
         return replace(
             guarantee,
-            relation=guarantee.relation if why else RELATION,
+            relation=guarantee.relation if why else relations.SHUFFLED,
             sampler=guarantee.sampler if why else f"uniform shuffle of the reports of {crowd} participants",
             provable=provable,
             flaws=flaws,

@@ -5,9 +5,12 @@ from functools import partial
 import torch
 from torch import nn
 
+from fedpriv.randomness.source import Source
 from fedpriv.stages.fedpd.losses import Distillation
 from fedpriv.stages.fedpd.noise import Noise
+from fedpriv.stages.fedpd.protection import Open, setting_of
 from fedpriv.stages.fedpd.vae import Distiller
+from tests.helpers.settings import setting
 
 
 def a_recipe(**options):
@@ -42,3 +45,10 @@ def networks():
     low = torch.full((1, 1, 1), -1.0)
     classifier = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Tanh(), nn.Linear(6, 3))
     return Distiller((1, 8, 8), low, -low, 4).double(), classifier.double()
+
+
+def distilling(kind, options, sizes, clip=1.0, epsilon=8.0, source=None, both=None):
+    """A protection of the given kind for clients of these sizes."""
+    training = setting(clients=len(sizes), epsilon=epsilon)
+    own = setting_of(options, sizes, both or networks(), training)
+    return kind(options, own, source or Source(bytes(32)), *([clip] if kind is not Open else []))

@@ -17,6 +17,7 @@ from fedpriv.rounds.setting import Round
 from fedpriv.stages.fedpd import cache
 from fedpriv.stages.fedpd.distil import distil
 from fedpriv.stages.fedpd.private_step import PrivateStep
+from fedpriv.stages.fedpd.protection import setting_of
 from fedpriv.stages.fedpd.release import released
 from fedpriv.stages.fedpd.vae import Distiller
 from tests.conftest import SMALL
@@ -41,7 +42,7 @@ def without(data: ClientData, client: int, place: int) -> ClientData:
     return replace(data, owned=owned, size=size)
 
 
-def clipped_sums(monkeypatch, guard, data):
+def clipped_sums(monkeypatch, own, data):
     """What the client would have noised, a row a batch, [T, P]; the networks stay as they are."""
     recorded = []
 
@@ -51,7 +52,7 @@ def clipped_sums(monkeypatch, guard, data):
 
     monkeypatch.setattr(PrivateStep, "_release", release)
     both = networks()
-    distil(guard, *both, data, workers=1)
+    distil(own, *both, data, workers=1)
     count = sum(1 for n in both for _ in n.parameters())
     return torch.stack([torch.cat(recorded[at : at + count]) for at in range(0, len(recorded), count)])
 
@@ -63,12 +64,13 @@ def test_a_sample_moves_the_clipped_sums_by_no_more_than_the_clip(config, monkey
     options = (f"stage.view={view}", f"stage.data_fraction={fraction}", "stage.distil_clip=0.1", "dp=ldp")
     trainer = build(config(*SMALL, *QUICK, *options), prepare=False).trainer
     recipe = replace(trainer.stage.recipe, batch_size=8, lr=0.0)
-    sizes, noise = (round(fraction * SAMPLES),), trainer.stage.guard.noise[:1]
-    guard = replace(trainer.stage.guard, recipe=recipe, sizes=sizes, noise=noise)
+    sizes, first = (round(fraction * SAMPLES),), replace(trainer.setting, clients=1, budgets=np.array([8.0]))
+    setting = setting_of(recipe, sizes, networks(), first)
+    own = replace(trainer.stage.protection, recipe=recipe, setting=setting)
     data = replace(trainer.train, owned=trainer.train.owned[:1, :SAMPLES], size=torch.tensor([SAMPLES]))
-    whole = clipped_sums(monkeypatch, guard, data)  # 6 or 3 batches
+    whole = clipped_sums(monkeypatch, own, data)  # 6 or 3 batches
     moved = torch.stack(
-        [clipped_sums(monkeypatch, guard, without(data, 0, place)) - whole for place in range(0, SAMPLES, 6)]
+        [clipped_sums(monkeypatch, own, without(data, 0, place)) - whole for place in range(0, SAMPLES, 6)]
     ).norm(dim=2)  # [8, T]
     assert moved.max() <= 0.1 * (1 + 1e-4), f"{float(moved.max()) / 0.1:.3f} times the clip"
     # A sample is in one of 6 batches, or in none or one of 3; its gradients are longer than the clip.
@@ -158,15 +160,15 @@ def correlation(a, b):
 def test_noise_of_rounds_clients_and_batches_is_uncorrelated(config):
     """Of 5,000 numbers or more each: a correlation is below 5 / sqrt(5000) unless the noise is shared."""
     trainer = build(config(*SMALL, *QUICK, "dp=ldp"), prepare=False).trainer
-    guard, drawn = trainer.stage.guard, []
+    own, drawn = trainer.stage.protection, []
     empty = torch.zeros(0, dtype=torch.int64)
     for number, client in ((0, 0), (0, 1), (1, 0)):
-        step = guard.step(*networks(), number, client)
+        step = own.step(*networks(), number, client)
         for _ in range(2):
             step(empty, torch.zeros(0, 1, 8, 8), empty)
             parameters = [p for o in step.optimisers for g in o.param_groups for p in g["params"]]
             drawn.append(torch.cat([p.grad.flatten() for p in parameters]))
-    drawn += [trainer.stage.recipe.noise.draw(drawn[0][None], guard._steps(0, k), [5], 0) for k in (0, 1)]
+    drawn += [trainer.stage.recipe.noise.draw(drawn[0][None], own._steps(0, k), [5], 0) for k in (0, 1)]
     assert drawn[0].numel() > 5000
     for i, one in enumerate(drawn):
         assert all(correlation(one, other) < 5 / 5000**0.5 for other in drawn[:i])
@@ -185,10 +187,11 @@ def test_released_noise_is_a_samples_own(config):
 def test_who_distils_does_not_depend_on_who_else_there_is(config):
     """Under cdp every client is drawn by itself: 200 rounds of 4 at rate 0.3."""
     options = ("dp=cdp", "stage.sample_rate=0.3")
-    guard = build(config(*SMALL, *QUICK, *options), prepare=False).trainer.stage.guard
-    drawn = [guard.clients(number) for number in range(200)]
-    fewer = replace(guard, sizes=guard.sizes[:3])
-    assert [fewer.clients(n) for n in range(200)] == [[k for k in c if k < 3] for c in drawn]
+    own = build(config(*SMALL, *QUICK, *options), prepare=False).trainer.stage.protection
+    many = replace(own.setting, rounds=200)
+    fewer = replace(many, clients=3, sizes=many.sizes[:3], budgets=many.budgets[:3])
+    drawn, others = (replace(own, setting=setting).participants for setting in (many, fewer))
+    assert [c.tolist() for c in others] == [[k for k in c if k < 3] for c in drawn]
     counts = np.array([len(c) for c in drawn])
     assert abs(counts.mean() - 1.2) < 5 * (0.84 / 200) ** 0.5
     assert abs(counts.var() - 0.84) < 5 * 0.84 * (2 / 200) ** 0.5
@@ -207,6 +210,6 @@ def test_a_kept_distillation_is_the_one_its_key_would_make(config, tmp_path, mon
         trainer.round()
     assert torch.equal(runs[0].theta, runs[1].theta) and torch.equal(runs[0].theta, runs[2].theta)
     stage = runs[0].stage
-    other = replace(stage.guard, source=Source(bytes(32)))
+    other = replace(stage.protection, source=Source(bytes(32)))
     arguments = (stage.distiller, stage.classifier, runs[0].train)
-    assert cache.fingerprint(other, *arguments) != cache.fingerprint(stage.guard, *arguments)
+    assert cache.fingerprint(other, *arguments) != cache.fingerprint(stage.protection, *arguments)

@@ -18,7 +18,7 @@ from fedpriv.stages.fedpd.private_step import PrivateStep
 from fedpriv.stages.fedpd.protection import OfClients, OfSamples, Open
 from fedpriv.stages.fedpd.vae import Distiller
 from tests.conftest import SMALL
-from tests.helpers.fedpd import networks, recipe
+from tests.helpers.fedpd import distilling, networks, recipe
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 SOURCE = Source(bytes(32))
@@ -103,9 +103,13 @@ def test_noise_is_the_same_with_and_without_samples():
 
 def test_poisson_batches_have_the_rate_the_charge_names():
     """Client 1 has 40 samples in batches of 4: rate 0.1, ten steps an epoch; 3 rounds of 2 epochs."""
-    guard = OfSamples(recipe(local_epochs=2), (8, 40), SOURCE, 1.0, (2.0, 3.0), 0)
-    assert guard.charges() == ((SampledGaussian(1 / 2, 2.0, 12),), (SampledGaussian(1 / 10, 3.0, 60),))
-    drawn = [list(guard.batches(torch.arange(40), number, 1)) for number in range(100)]
+    own = distilling(OfSamples, recipe(local_epochs=2), (8, 40))
+    z, numbers = own.ledger.guarantee.noise, own.setting.layout.total
+    assert own.charges() == (
+        (SampledGaussian(1 / 2, z[0], 12, numbers),),
+        (SampledGaussian(1 / 10, z[1], 60, numbers),),
+    )
+    drawn = [list(own.batches(torch.arange(40), number, 1)) for number in range(100)]
     assert {len(batches) for batches in drawn} == {20}
     total = sum(len(b) for batches in drawn for b in batches)  # of 80,000 draws
     assert abs(total - 8000) < 5 * math.sqrt(80_000 * 0.1 * 0.9)
@@ -114,11 +118,17 @@ def test_poisson_batches_have_the_rate_the_charge_names():
 
 
 def test_a_client_pays_for_the_rounds_it_took_part_in():
-    guard = OfSamples(recipe(sample_rate=0.5, rounds=5), (4,) * 6, SOURCE, 1.0, (2.0,) * 6, 0)
-    counts = np.bincount([k for n in range(5) for k in guard.clients(n)], minlength=6)
-    assert counts.sum() == 15 and guard.charges() == tuple(
-        (SampledGaussian(1.0, 2.0, int(c)),) if c else () for c in counts
+    """Six clients, three of them in each of five rounds: nobody more often than the three it can pay for."""
+    own = distilling(OfSamples, recipe(sample_rate=0.5, rounds=5), (4,) * 6)
+    counts = np.bincount(np.concatenate(own.participants), minlength=6)
+    z, numbers = own.ledger.guarantee.noise, own.setting.layout.total
+    assert counts.sum() == 15 and counts.max() <= 3
+    assert own.charges() == tuple(
+        (SampledGaussian(1.0, z[k], int(c), numbers),) if c else () for k, c in enumerate(counts)
     )
+    rdp = accountants.create("rdp")
+    spent = [rdp.epsilon((), 0, 1e-3, charge) for charge in own.charges()]
+    assert all(7.9 < e <= 8 if c == 3 else e < 8 for e, c in zip(spent, counts, strict=True))
 
 
 def test_the_server_clips_whole_updates_and_adds_noise_once():
@@ -136,8 +146,10 @@ def test_the_server_clips_whole_updates_and_adds_noise_once():
 
     def after(noise, trained, rate=0.5):
         own = copy.deepcopy(both)
-        guard = OfClients(recipe(sample_rate=rate), (5, 5, 5, 5), SOURCE, 2.0, noise, 0)
-        guard.merge(own, trained, list(range(len(trained))), 0)
+        server = distilling(OfClients, recipe(sample_rate=rate, rounds=99), (5,) * 4, clip=2.0, both=both)
+        number = next(n for n, who in enumerate(server.participants) if len(who) == len(trained))
+        server.mechanism.z = noise
+        server.merge(own, trained, number)
         assert torch.equal(own[0].low, both[0].low)  # what is no weight is neither sent nor noised
         return torch.cat([p.detach().flatten() for n in own for p in n.parameters()]) - start
 
@@ -175,16 +187,17 @@ def test_budgets_of_their_own_hold_for_the_distillation_too(config):
     options = ("dp=ldp", "budget=list", "budget.epsilons=[1,2,4,8]", "stage.sample_rate=0.5")
     trainer = build(config(*SMALL, *QUICK, *options), prepare=False).trainer
     rdp = accountants.create("rdp")
-    spent = [rdp.epsilon((), 0, 1e-3, c) for c in trainer.stage.guard.charges()]
-    counts = trainer.stage.guard.participations()
-    for budget, epsilon, count in zip((1, 2, 4, 8), spent, counts, strict=True):
-        assert 0.99 * budget < epsilon <= budget if count else epsilon == 0
+    spent = [rdp.epsilon((), 0, 1e-3, c) for c in trainer.stage.protection.charges()]
+    counts = trainer.stage.protection.ledger.participations
+    assert counts.tolist() == [1, 1, 1, 1]  # two rounds of two: each is drawn once, as planned
+    for budget, epsilon in zip((1, 2, 4, 8), spent, strict=True):
+        assert 0.99 * budget < epsilon <= budget
 
 
 @pytest.mark.parametrize("dp", ["none", "duchi", "pldp_gaussian"])
 def test_other_variants_leave_the_distillation_open(config, dp):
     trainer = build(config(*SMALL, *QUICK, f"dp={dp}"), prepare=False).trainer
-    assert type(trainer.stage.guard) is Open and len(trainer.ledger.releases) == 1
+    assert type(trainer.stage.protection) is Open and len(trainer.ledger.releases) == 1
     assert any("without any privacy" in flaw for flaw in trainer.ledger.guarantee.flaws)
 
 
@@ -206,5 +219,5 @@ def test_what_mixes_samples_is_refused_or_left_out(config):
     for dp, mixes in (("ldp", False), ("cdp", True)):
         run = build(config(*SMALL, *QUICK, f"dp={dp}"), prepare=False)
         assert any("no mixup" in w for w in run.warnings) != mixes
-        step = run.trainer.stage.guard.step(*(n.float() for n in networks()), 0, 0)
+        step = run.trainer.stage.protection.step(*(n.float() for n in networks()), 0, 0)
         assert bool(step.recipe.mixup) == mixes

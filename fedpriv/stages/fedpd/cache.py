@@ -20,16 +20,16 @@ from fedpriv.files import atomically
 from fedpriv.stages.fedpd.protection import Open
 from fedpriv.stages.fedpd.vae import Distiller
 
-VERSION = 3  # to be raised when the same options begin to give other numbers
+VERSION = 4  # to be raised when the same options begin to give other numbers
 
 
-def fingerprint(guard: Open, distiller: Distiller, classifier: nn.Module, data: ClientData) -> str:
+def fingerprint(protection: Open, distiller: Distiller, classifier: nn.Module, data: ClientData) -> str:
     """Of all a distillation depends on: options, noise, key, both networks at the start, who owns what.
 
     It is written to the disk, so it contains no key, only a digest that follows from the key.
     """
-    state = hashlib.sha256(repr((VERSION, guard, str(classifier))).encode())
-    state.update(guard.source.of("fingerprint").key)
+    state = hashlib.sha256(repr((VERSION, protection.options(), str(classifier))).encode())
+    state.update(protection.source.of("fingerprint").key)
     networks = (t for n in (distiller, classifier) for t in n.state_dict().values())
     for tensor in _all(networks, (data.x, data.y, data.owned, data.size)):
         state.update(repr((tensor.dtype, tuple(tensor.shape))).encode())

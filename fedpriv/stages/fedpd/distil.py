@@ -17,17 +17,23 @@ from torch import Tensor, nn
 from fedpriv.engine.data import ClientData
 from fedpriv.errors import UserError
 from fedpriv.models.parts import normalises_batches
+from fedpriv.ranks.group import ALONE, Ranks
 from fedpriv.session.screen import Notes
 from fedpriv.stages.fedpd.protection import Open, State
 from fedpriv.stages.fedpd.vae import Distiller
 
 
 def distil(
-    guard: Open, distiller: Distiller, classifier: nn.Module, data: ClientData, workers: int
+    protection: Open,
+    distiller: Distiller,
+    classifier: nn.Module,
+    data: ClientData,
+    workers: int,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """Train both in place; a small history for the record."""
-    recipe = guard.recipe
-    parts = [guard.part(data.owned[k, :size], k) for k, size in enumerate(data.size.tolist())]
+    recipe = protection.recipe
+    parts = [protection.part(data.owned[k, :size], k) for k, size in enumerate(data.size.tolist())]
     threads, history, sent = torch.get_num_threads(), [], 0
     notes = Notes("distilling: round", recipe.rounds)
     if distiller.low.device.type == "cpu":
@@ -36,14 +42,14 @@ def distil(
         with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
             warnings.filterwarnings("ignore", message=".*Full backward hook.*")  # of gradients of samples
             for number in range(recipe.rounds):
-                chosen = guard.clients(number)
+                chosen = protection.participants[number].tolist()
                 jobs = [
-                    pool.submit(_train, guard, distiller, classifier, data, parts[k], number, k)
-                    for k in chosen
+                    pool.submit(_train, protection, distiller, classifier, data, parts[k], number, k)
+                    for k in ranks.share(chosen)
                 ]
-                trained = [job.result() for job in jobs]
-                guard.merge((distiller, classifier), [(t[0], t[1]) for t in trained], chosen, number)
-                weights = [guard.sizes[k] for k in chosen]
+                trained = [each for share in ranks.all_of([job.result() for job in jobs]) for each in share]
+                protection.merge((distiller, classifier), [(t[0], t[1]) for t in trained], number)
+                weights = protection.setting.sizes[chosen].tolist()
                 loss = sum(w * t[2] for w, t in zip(weights, trained, strict=True)) / max(1, sum(weights))
                 history.append(loss)
                 sent += len(chosen) * sum(4 * _numbers(n) for n in (distiller, classifier))
@@ -63,7 +69,7 @@ def samples_used(size: int, fraction: float) -> int:
 
 
 def _train(
-    guard: Open,
+    protection: Open,
     distiller: Distiller,
     classifier: nn.Module,
     data: ClientData,
@@ -73,10 +79,10 @@ def _train(
 ) -> tuple[State, State, float]:
     """One client's passes; what it sends back, and its mean loss on features."""
     own_g, own_a = copy.deepcopy(distiller), copy.deepcopy(classifier)
-    step = guard.step(own_g, own_a, number, client)
+    step = protection.step(own_g, own_a, number, client)
     # A batch of one has no statistics to normalise with.
     least = 2 if normalises_batches(own_a) else 0
-    batches = guard.batches(samples, number, client)
+    batches = protection.batches(samples, number, client)
     losses = [step(batch, *data.take(batch)) for batch in batches if len(batch) >= least]
     loss = float(torch.stack(losses).mean()) if losses else 0.0
     return own_g.state_dict(), own_a.state_dict(), loss

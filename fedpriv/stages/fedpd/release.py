@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedpriv.engine.data import ClientData
+from fedpriv.mechanisms.client_level import clip as clip_rows
 from fedpriv.randomness.source import Source
 from fedpriv.session.screen import Notes
 from fedpriv.stages.fedpd.noise import Distance, Noise, within
@@ -50,11 +51,7 @@ def features(x: Tensor, distiller: Distiller | None) -> Tensor:
 
 def clipped(x: Tensor, bound: float | None) -> Tensor:
     """Every row scaled into the ball of radius `bound`."""
-    if bound is None:
-        return x
-    norms: Tensor = x.flatten(1).norm(dim=1).clamp(min=bound)
-    factors = bound / norms
-    return x * factors.view(-1, *[1] * (x.dim() - 1))
+    return x if bound is None else clip_rows(x.flatten(1), bound)[0].view_as(x)
 
 
 def released(

@@ -36,7 +36,7 @@ from fedpriv.stages.fedpd import cache
 from fedpriv.stages.fedpd.distil import distil, samples_used
 from fedpriv.stages.fedpd.losses import Distillation, last_layer
 from fedpriv.stages.fedpd.noise import Kind, Noise, charge, epsilon, flaw
-from fedpriv.stages.fedpd.protection import Open, guard
+from fedpriv.stages.fedpd.protection import Open, protection_of, setting_of
 from fedpriv.stages.fedpd.release import WHAT, Content, distances, released
 from fedpriv.stages.fedpd.share import Shared, in_order
 from fedpriv.stages.fedpd.vae import Distiller
@@ -131,13 +131,13 @@ class FedPD(Stage):
         low, high = public_range(origin)
         setting, protects = trainer.setting, trainer.mechanism.facts
         if self.distils:
-            self.guard = self._guard(trainer, origin)
+            self.protection = self._protection(trainer, origin)
         replaced, emptied = distances(self.share, low, high, origin.data.shape, self.clip)
         rows = int(setting.sizes.max()) if protects.unit == "client" else 1
         # The charge is for the training's neighbours; what is removed leaves an empty row: sizes are public.
         moved, how = (replaced, "replaced") if protects.replaces else (emptied, "emptied")
         jointly = moved.times(rows)
-        open_ = (FLAW,) if self.distils and not self.guard.private else ()
+        open_ = (FLAW,) if self.distils and not self.protection.private else ()
         bounds = [
             f"[{a:g}, {b:g}]" for a, b in zip(low.flatten().tolist(), high.flatten().tolist(), strict=True)
         ]
@@ -163,7 +163,7 @@ class FedPD(Stage):
                 },
             )
         )
-        remarks = self._announce_distilling(trainer) if self.distils and self.guard.private else []
+        remarks = self._announce_distilling(trainer) if self.distils and self.protection.private else []
         held = torch.zeros(origin.data.classes, dtype=torch.bool)
         held[trainer.train.y[trainer.train.all_owned].cpu()] = True
         missing = torch.nonzero(~held)[:, 0].tolist()
@@ -174,21 +174,18 @@ class FedPD(Stage):
             )
         return remarks
 
-    def _guard(self, trainer: Trainer, origin: Origin) -> Open:
+    def _protection(self, trainer: Trainer, origin: Origin) -> Open:
         sizes = [samples_used(int(n), self.recipe.data_fraction) for n in trainer.setting.sizes]
         with torch.random.fork_rng(devices=[]):
             classifier = origin.model()
             networks = (Distiller(origin.data.shape, *public_range(origin), self.latent), classifier)
-        made = guard(
+        made = protection_of(
             self.recipe,
-            tuple(sizes),
+            setting_of(self.recipe, sizes, networks, trainer.setting, self.distil_epsilon),
+            trainer.mechanism.facts,
             public=Source(key_of(origin.seed, "distil")),
             private=trainer.source.of("distil"),
-            protects=trainer.mechanism.facts,
-            setting=trainer.setting,
-            epsilon=self.distil_epsilon,
             clip=self.distil_clip,
-            numbers=sum(p.numel() for network in networks for p in network.parameters()),
         )
         if made.private and normalises_batches(classifier):
             raise UserError(
@@ -199,7 +196,7 @@ class FedPD(Stage):
 
     def _announce_distilling(self, trainer: Trainer) -> list[str]:
         """Enter the distillation's own updates, protected as the training's are."""
-        ledger, charges = trainer.ledger, self.guard.charges()
+        ledger, charges = trainer.ledger, self.protection.charges()
         ledger.release(
             Release(
                 what=NETWORKS,
@@ -207,7 +204,7 @@ class FedPD(Stage):
                 epsilon=max(ledger.accountant.epsilon((), 0, ledger.delta, c) for c in set(charges)),
                 charges=charges,
                 not_covered=(LOSSES,),
-                details=self.guard.facts(),
+                details=self.protection.facts(),
             )
         )
         if self.recipe.mixup and trainer.mechanism.facts.per_sample:
@@ -234,14 +231,14 @@ class FedPD(Stage):
         last_layer(classifier)
         self.distiller = distiller.to(device, dtype)
         self.classifier = classifier.to(device, dtype)
-        key = cache.fingerprint(self.guard, self.distiller, self.classifier, trainer.train)
-        kept = cache.load(key) if self.cache else None
+        key = cache.fingerprint(self.protection, self.distiller, self.classifier, trainer.train)
+        ranks = trainer.ranks
+        kept = ranks.from_first(cache.load(key) if self.cache and ranks.rank == 0 else None)
         if kept is None:
-            history = distil(
-                self.guard, self.distiller, self.classifier, trainer.train, trainer.engine.workers
-            )
+            networks, workers = (self.distiller, self.classifier), trainer.engine.workers
+            history = distil(self.protection, *networks, trainer.train, workers, ranks)
             states = {"distiller": self.distiller.state_dict(), "classifier": self.classifier.state_dict()}
-            if self.cache:
+            if self.cache and ranks.rank == 0:
                 cache.save(key, {**states, "history": history})
         else:
             self.distiller.load_state_dict(kept["distiller"])
