@@ -1,23 +1,26 @@
 """From config to plain objects. The config dies here: nothing below sees one."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
 from omegaconf import DictConfig
-from torch import nn
+from torch import Tensor, nn
 
+from fedpriv.accelerator import refuse_lacking
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.base import Algorithm
 from fedpriv.config import identity
 from fedpriv.config.checks import check
 from fedpriv.config.options import filled
 from fedpriv.datasets.base import Data
-from fedpriv.device import choose_device
+from fedpriv.device import choose_device, kind_of_device
 from fedpriv.engine import batches
 from fedpriv.engine.base import cores
-from fedpriv.engine.data import ClientData
+from fedpriv.engine.data import ClientData, Side
 from fedpriv.engine.dropout import check_draws
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.layout import Layout
@@ -26,6 +29,8 @@ from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.models.parts import Network, mixes_samples, normalises_batches
 from fedpriv.partitions.base import Split
+from fedpriv.partitions.validation import hold_out
+from fedpriv.parts.base import Part
 from fedpriv.parts.making import make, source
 from fedpriv.parts.wiring import wire
 from fedpriv.privacy import accountants
@@ -36,6 +41,7 @@ from fedpriv.rounds.schedule import deal
 from fedpriv.rounds.setting import Setting
 from fedpriv.rounds.store import ClientStore
 from fedpriv.rounds.trainer import LocalSGD, Trainer
+from fedpriv.servers.base import Server
 from fedpriv.stages.base import Origin
 from fedpriv.uploads.base import Upload
 
@@ -74,93 +80,57 @@ def build(
     check(cfg)
     device = choose_device(cfg.device)
     dtype = {"float32": torch.float32, "float64": torch.float64}[cfg.dtype]
-    seed = cfg.seed
-    partition_seed = seed if cfg.partition_seed is None else cfg.partition_seed
-
-    dataset, data_dir = source(cfg)
-    data: Data = dataset.load(data_dir)
-    split: Split = make(cfg, "partition").split(
-        data.y_train.numpy(),
-        data.y_test.numpy(),
-        clients=cfg.clients,
-        classes=data.classes,
-        rng=numpy_generator(partition_seed, "partition"),
-    )
-
+    partition_seed = cfg.seed if cfg.partition_seed is None else cfg.partition_seed
+    data, split = _data(cfg, partition_seed)
     mechanism: Mechanism = make(cfg, "dp_variant")
     algorithm: Algorithm = make(cfg, "algorithm")
     aggregator: Aggregator = make(cfg, "aggregator")
     upload: Upload = make(cfg, "upload")
-    facts = {"shape": data.shape, "classes": data.classes, "vocabulary": data.vocabulary}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_for(seed, "init"))
-        network = Network(make(cfg, "transform", **facts), make(cfg, "model", **facts)).to(dtype)
-    personal = {f"transform.{n}" for n, _ in network.transform.named_parameters()}
-    home = personal | {f"model.{n}" for n in algorithm.home(network.model)}
-    layout, statistics = Layout.of_parameters(network, home), Layout.of_statistics(network)
-
-    sizes = torch.tensor([len(part) for part in split.train])
-    steps = batches.local_steps(sizes, cfg.batch_size, cfg.local_epochs, cfg.local_steps)
-    schedule = None
-    if cfg.participations:
-        dealing = numpy_generator(seed, "schedule")
-        schedule = deal(cfg.clients, cfg.rounds, cfg.participations, cfg.sample_rate, dealing)
-    setting = Setting(
-        dataset=data.name,
-        clients=cfg.clients,
-        rounds=cfg.rounds,
-        sample_rate=cfg.sample_rate,
-        batch_size=cfg.batch_size,
-        sizes=sizes.numpy(),
-        steps=steps.numpy(),
-        epochs_steps=batches.steps_per_epoch(sizes, cfg.batch_size).numpy(),
-        layout=layout,
-        budgets=make(cfg, "budget")(cfg.clients, numpy_generator(seed, "budgets")),
-        delta=cfg.delta,
-        accountant=accountants.create(cfg.accountant),
-        device=device,
-        momentum=cfg.momentum,
-        schedule=schedule,
-    )
+    server: Server = make(cfg, "server")
+    _check_device(cfg, mechanism, algorithm, aggregator, upload, server)
+    network = _network(cfg, data).to(dtype)
+    layout = Layout.of_parameters(network, _home(network, algorithm))
+    statistics = Layout.of_statistics(network)
+    setting = _setting(cfg, data, split, layout, device)
     wiring = wire(mechanism, algorithm, aggregator, upload, setting)
     _check_norms(network, mechanism)
     _check_apart(network, data, mechanism, cfg.engine)
     check_draws(network, data.prepare(data.x_train[:2], dtype))
-    for part in (aggregator, upload, algorithm):
+    for part in (aggregator, upload, algorithm, server):
         part.setup(setting, wiring)
     guarantee = upload.amplify(mechanism.setup(setting, wiring))
     public = data.not_covered + aggregator.facts.not_covered + algorithm.facts.not_covered
     guarantee = replace(guarantee, not_covered=guarantee.not_covered + public)
-
-    store = ClientStore()
     start = layout.flatten(network).to(device)
-    store.claim("home", start[layout.sent :].expand(cfg.clients, -1).clone())
-    store.claim("statistics", statistics.flatten(network).to(device, dtype).expand(cfg.clients, -1).clone())
-    for owner in algorithm.facts.keeps:
-        store.claim(owner, torch.zeros(cfg.clients, layout.sent, device=device))
     seeded = cfg.noise_seed == "config"
-    key = key_of(seed, _noise_identity(cfg, data)) if seeded else secret()
+    key = key_of(cfg.seed, _noise_identity(cfg, data)) if seeded else secret()
     engine = FastEngine if cfg.engine == FastEngine.name else LoopEngine
+
+    def on_device(side: Side, parts: Sequence[np.ndarray]) -> ClientData:
+        return ClientData.of(data, side, parts, device, dtype)
+
     trainer = Trainer(
         setting=setting,
-        train=ClientData.of(data, "train", split.train, device, dtype),
-        test=ClientData.of(data, "test", split.test, device, dtype),
+        train=on_device("train", split.train),
+        test=on_device("test", split.test),
+        validation=on_device("validation", split.validation) if split.validation else None,
         engine=engine(network, layout, statistics, device, cfg.threads or max(1, cores() // ranks.here)),
         mechanism=mechanism,
         algorithm=algorithm,
         aggregator=aggregator,
         upload=upload,
+        server=server,
+        stage=make(cfg, "stage"),
         wiring=wiring,
         ledger=Ledger(guarantee, setting.budgets, cfg.delta, setting.accountant),
-        store=store,
+        store=_store(setting, start, statistics.flatten(network).to(device, dtype), algorithm.facts.keeps),
         sgd=LocalSGD(cfg.lr, getattr(network.transform, "lr", None), cfg.momentum, cfg.weight_decay),
         theta=start[: layout.sent].clone(),
-        seed=seed,
+        seed=cfg.seed,
         source=Source(key),
         seeded=seeded,
         evaluate_every=cfg.evaluate_every,
         min_clients=cfg.min_clients,
-        stage=make(cfg, "stage"),
         ranks=ranks,
     )
     if trainer.exhausted:
@@ -168,12 +138,102 @@ def build(
             f"no round can be trained: {int(trainer.ledger.eligible().sum())} of {cfg.clients} clients can "
             f"afford one and min_clients={cfg.min_clients}; raise epsilon or lower min_clients"
         )
-    origin = Origin(data, lambda: make(cfg, "model", **facts), partition_seed)
+    origin = Origin(data, lambda: make(cfg, "model", **_facts(data)), partition_seed)
     remarks = trainer.stage.announce(trainer, origin)
     run = Run(trainer, origin, split, network, _warnings(trainer) + remarks)
     if prepare:
         run.prepare()
     return run
+
+
+# -- its steps
+
+
+def _data(cfg: DictConfig, seed: int) -> tuple[Data, Split]:
+    """The data set, and who owns what of it."""
+    dataset, folder = source(cfg)
+    data: Data = dataset.load(folder)
+    partition = make(cfg, "partition")
+    if know := getattr(partition, "know", None):
+        know(data)
+    split: Split = partition.split(
+        data.y_train.numpy(),
+        data.y_test.numpy(),
+        clients=cfg.clients,
+        classes=data.classes,
+        rng=numpy_generator(seed, "partition"),
+    )
+    return data, hold_out(split, cfg.validation, numpy_generator(seed, "validation"))
+
+
+def _facts(data: Data) -> dict[str, Any]:
+    """What models and transforms may ask for."""
+    return {"shape": data.shape, "classes": data.classes, "vocabulary": data.vocabulary}
+
+
+def _network(cfg: DictConfig, data: Data) -> Network:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_for(cfg.seed, "init"))
+        transform, model = make(cfg, "transform", **_facts(data)), make(cfg, "model", **_facts(data))
+        return Network(transform, model, data.standard)
+
+
+def _home(network: Network, algorithm: Algorithm) -> set[str]:
+    """The names of what never leaves a client: the transform, and what the algorithm keeps at home."""
+    personal = {f"transform.{n}" for n, _ in network.transform.named_parameters()}
+    return personal | {f"model.{n}" for n in algorithm.home(network.model)}
+
+
+def _setting(cfg: DictConfig, data: Data, split: Split, layout: Layout, device: torch.device) -> Setting:
+    sizes = torch.tensor([len(part) for part in split.train])
+    return Setting(
+        dataset=data.name,
+        clients=cfg.clients,
+        rounds=cfg.rounds,
+        sample_rate=cfg.sample_rate,
+        batch_size=cfg.batch_size,
+        sizes=sizes.numpy(),
+        steps=batches.local_steps(sizes, cfg.batch_size, cfg.local_epochs, cfg.local_steps).numpy(),
+        epochs_steps=batches.steps_per_epoch(sizes, cfg.batch_size).numpy(),
+        layout=layout,
+        budgets=make(cfg, "budget")(cfg.clients, numpy_generator(cfg.seed, "budgets")),
+        delta=cfg.delta,
+        accountant=accountants.create(cfg.accountant),
+        device=device,
+        momentum=cfg.momentum,
+        schedule=_schedule(cfg),
+        separation=cfg.separation or 1,
+    )
+
+
+def _schedule(cfg: DictConfig) -> list[np.ndarray] | None:
+    """The clients of every round, where that is fixed beforehand."""
+    if cfg.participations:
+        dealing, apart = numpy_generator(cfg.seed, "schedule"), cfg.separation or 1
+        return deal(cfg.clients, cfg.rounds, cfg.participations, cfg.sample_rate, dealing, apart)
+    if cfg.separation is not None:
+        raise UserError(
+            f"separation={cfg.separation}: only a schedule keeps clients apart; set participations too"
+        )
+    return None
+
+
+def _store(setting: Setting, start: Tensor, statistics: Tensor, keeps: Sequence[str]) -> ClientStore:
+    """What every client has of its own before round 0."""
+    store, sent = ClientStore(), setting.layout.sent
+    store.claim("home", start[sent:].expand(setting.clients, -1).clone())
+    store.claim("statistics", statistics.expand(setting.clients, -1).clone())
+    for owner in keeps:
+        store.claim(owner, torch.zeros(setting.clients, sent, device=setting.device))
+    return store
+
+
+def _check_device(cfg: DictConfig, *parts: Part) -> None:
+    """Refuse in one line what the kind of device cannot do."""
+    kind = kind_of_device(cfg.device)
+    refuse_lacking(kind, f"dtype={cfg.dtype}", (cfg.dtype,))
+    for part in parts:
+        refuse_lacking(kind, type(part).__name__, part.device_needs)
 
 
 def _check_norms(network: nn.Module, mechanism: Mechanism) -> None:
@@ -209,7 +269,7 @@ def _check_apart(network: nn.Module, data: Data, mechanism: Mechanism, engine: s
 def _warnings(trainer: Trainer) -> list[str]:
     """Remarks on a run that is legal but deserves a second look."""
     setting, unit = trainer.setting, trainer.ledger.guarantee.unit
-    parts = (trainer.mechanism, trainer.algorithm, trainer.aggregator, trainer.upload)
+    parts = (trainer.mechanism, trainer.algorithm, trainer.aggregator, trainer.upload, trainer.server)
     found = [remark for part in parts for remark in part.remarks]
     size = {"sample": int(setting.sizes.min()), "client": setting.clients}.get(unit, 0)
     if size and setting.delta >= 1 / size:

@@ -5,7 +5,10 @@ anywhere in the package, not by a path, so that it survives a move; text that is
 is "stale", an error like a fault that nobody notices. What counts as caught is a test that fails, not one
 that cannot be run. First all the tests have to pass in the copy without a fault.
 
-  python scripts/mutations.py [--only NAME ...] [--list]
+  python scripts/mutations.py [--only NAME ...] [--list] [--audit]
+
+With --audit no test is asked but `fedpriv audit` (sensitivity and mechanism) on a small run: does it flag the
+fault? Faults that change nothing of what is released are left out.
 """
 
 import argparse
@@ -55,6 +58,48 @@ LOCAL_NOISE = (f"{DRAWS}every_client_step_and_weight_has_its_own_noise",)
 SOURCES = (f"{DRAWS}every_source_follows_from_the_secret_and_the_round",)
 SECRET = f"{DRAWS}a_secret_key_decides_noise_batches_and_who_takes_part"
 FROM_SEED = 'Source(self.seed.to_bytes(32, "little"))'  # of the config, which is public
+
+# Of --audit: the run in which a fault shows, by the beginning of its name; the default is dp=ldp. None: what
+# is released stays as it is (files on the disk, a sentence, the arithmetic of an amplification).
+SMALL = ("model.sizes=[32]", "clients=6", "rounds=6", "batch_size=16", "threads=1")
+SAMPLED, MASKED = ("dp=cdp", "sample_rate=0.5"), ("dp=ddp", "upload.protocol=masked", "sample_rate=0.5")
+FEDPD_SMALL = ("stage=fedpd", "stage.rounds=1", "stage.latent=8", "stage.cache=false")
+STAGE, SHORT = (*FEDPD_SMALL, "dp=ldp"), ("dp=ldp", "dp_variant.noise=uniform", "dp_variant.reference=30")
+AUDITED: dict[str, tuple[str, ...] | None] = {
+    "cdp draws a fixed": SAMPLED,
+    "clients join more often": SAMPLED,
+    "a sum of clients is divided": SAMPLED,
+    "the server's noise": SAMPLED,
+    "who takes part follows": SAMPLED,
+    "a short key file": None,
+    "everybody may read": None,
+    "dropout masks go": ("dp=ldp", "model=cnn_cifar", "~model.sizes"),
+    "all clients answer": ("dp=duchi", "epsilon=1"),
+    "all clients perturb": ("dp=pldp_gaussian",),
+    "FedPD's server": (*FEDPD_SMALL, "dp=cdp"),
+    "FedPD's released": (*STAGE, "stage.share=raw"),
+    "FedPD's": STAGE,
+    "cdp's noise": SAMPLED,
+    "the adaptive": (*SAMPLED, "dp_variant.bound=adaptive"),
+    "ddp's shares": MASKED,
+    "an answer leans": ("dp=duchi", "epsilon=1"),
+    "updates are clipped": SAMPLED,
+    "an update that overflowed": SAMPLED,
+    "ddp sends roundings": ("dp=ddp",),
+    "cdp charges participants": SAMPLED,
+    "noise is calibrated to one round less": SAMPLED,
+    "pld composes": ("dp=ldp", "accountant=pld"),
+    "Skellam's L1": ("dp=ddp", "dp_variant.bits=20"),
+    "amplification lacks": None,
+    "ddp counts amplification": MASKED,
+    "shuffling amplifies": None,
+    "that labels are public": None,
+    "a release without protection": (*STAGE, "stage.share=raw"),
+    "nobody asks": SHORT,
+    "a client opts out": SHORT,
+    "the secure sum has no masks": MASKED,
+    "too few who remain": (*MASKED, "upload.dropout=0.3", "upload.tolerance=0.1"),
+}
 
 FAULTS = (
     # -- who is sampled, and what that is charged as
@@ -480,8 +525,15 @@ def copied() -> Iterator[Path]:
         yield copy
 
 
-def tested(copy: Path, tests: tuple[str, ...], limit: float = LIMIT, cache: str = "") -> tuple[int, str]:
-    """Pytest's exit code and what it said, from a child of this process, which has torch imported.
+def tested(
+    copy: Path,
+    tests: tuple[str, ...],
+    limit: float = LIMIT,
+    cache: str = "",
+    audit: tuple[str, ...] | None = None,
+) -> tuple[int, str]:
+    """Pytest's exit code (or that of an audit of a run) and what it said, from a child of this process, which
+    has torch imported.
 
     `cache` is an empty folder for machine code, where what lies beside the sources must not be used.
     """
@@ -494,7 +546,8 @@ def tested(copy: Path, tests: tuple[str, ...], limit: float = LIMIT, cache: str 
                 os.dup2(out.fileno(), 1)
                 os.dup2(out.fileno(), 2)
                 signal.alarm(int(limit))  # ends the child
-                code = _pytest(copy, tests, cache)
+                _imported(copy, cache)
+                code = _pytest(tests) if audit is None else _audit(audit)
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -508,10 +561,9 @@ def tested(copy: Path, tests: tuple[str, ...], limit: float = LIMIT, cache: str 
     return code, f"{said}\nstopped after {limit:.0f} s" if code == -signal.SIGALRM else said
 
 
-def _pytest(copy: Path, tests: tuple[str, ...], cache: str) -> int:
-    """In the child: the tests against the copy, which is what is imported."""
+def _imported(copy: Path, cache: str) -> None:
+    """In the child: the copy is what is imported."""
     import numba
-    import pytest
 
     os.chdir(copy)
     sys.path.insert(0, str(copy))
@@ -521,7 +573,28 @@ def _pytest(copy: Path, tests: tuple[str, ...], cache: str) -> int:
     package, conf = importlib.import_module(PACKAGE), importlib.import_module(f"{PACKAGE}.{CONF}")
     found = [Path(str(module.__file__)).resolve() for module in (package, conf)]
     assert found == [(copy / part / "__init__.py").resolve() for part in (PACKAGE, CONF)], found
+
+
+def _pytest(tests: tuple[str, ...]) -> int:
+    import pytest
+
     return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+
+
+def _audit(overrides: tuple[str, ...]) -> int:
+    """1 if `fedpriv audit` flags the run, with a line for each check that failed."""
+    from fedpriv import compose
+    from fedpriv.audit import mechanism, sensitivity
+    from fedpriv.audit.taps import Bench
+
+    small = [o for o in SMALL if f"~{o.partition('=')[0]}" not in overrides]
+    bench = Bench(compose(*small, *(o for o in overrides if not o.startswith("~"))))
+    results = [sensitivity.audit(bench, 12)]
+    if "dp=duchi" in overrides:
+        results.append(mechanism.audit(bench, 200))
+    for finding in (f for r in results for f in r.findings if f.verdict == "VIOLATED"):
+        print(f"E  {finding.check}: {finding.text}")
+    return int(any(r.violated for r in results))
 
 
 def edited(fault: Fault, root: Path) -> dict[Path, str]:
@@ -555,11 +628,11 @@ def applied(fault: Fault, copy: Path) -> Iterator[None]:
 # -- the verdicts
 
 
-def judge(fault: Fault, copy: Path) -> tuple[str, str]:
+def judge(fault: Fault, copy: Path, audit: tuple[str, ...] | None = None) -> tuple[str, str]:
     """caught, MISSED, stale or broken, and what was seen."""
     try:
         with applied(fault, copy), tempfile.TemporaryDirectory() as fresh:
-            code, said = tested(copy, fault.tests, cache=fresh if fault.compiled else "")
+            code, said = tested(copy, fault.tests, cache=fresh if fault.compiled else "", audit=audit)
     except Stale as problem:
         return "stale", str(problem)
     return {0: "MISSED", 1: "caught"}.get(code, "broken"), _reason(said) if code else ""
@@ -568,6 +641,12 @@ def judge(fault: Fault, copy: Path) -> tuple[str, str]:
 def _reason(said: str) -> str:
     lines = [line[1:].strip() for line in said.splitlines() if line.startswith("E  ")]
     return lines[0] if lines else said.strip().splitlines()[-1]
+
+
+def composition(fault: Fault) -> tuple[str, ...] | None:
+    """The run an audit is asked about."""
+    found = [run for start, run in AUDITED.items() if fault.name.startswith(start)]
+    return found[0] if found else ("dp=ldp",)
 
 
 def shown(faults: list[Fault]) -> int:
@@ -589,8 +668,11 @@ def main() -> int:
     )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="faults whose name holds one of these")
     parser.add_argument("--list", action="store_true", help="show the faults and where they are; run nothing")
+    parser.add_argument("--audit", action="store_true", help="ask `fedpriv audit` instead of the tests")
     given = parser.parse_args()
     faults = [f for f in FAULTS if not given.only or any(part in f.name for part in given.only)]
+    if given.audit:
+        faults = [f for f in faults if composition(f) is not None]
     if not faults:
         parser.error(f"no fault is called {' or '.join(given.only)}; --list shows them")
     if given.list:
@@ -599,12 +681,22 @@ def main() -> int:
         importlib.import_module(name)
     began, caught = time.monotonic(), 0
     with copied() as copy:
-        code, said = tested(copy, tuple(dict.fromkeys(t for f in faults for t in f.tests)), limit=ALL)
+        if given.audit:
+            runs = dict.fromkeys(composition(f) for f in faults)
+            wrong = []
+            for run in runs:
+                code, said = tested(copy, (), audit=run)
+                print(f"{'FLAGGED' if code else 'quiet'} without a fault: {' '.join(run or ())}", flush=True)
+                wrong += [said] if code else []
+            said = "\n".join(wrong)
+            code = len(wrong)
+        else:
+            code, said = tested(copy, tuple(dict.fromkeys(t for f in faults for t in f.tests)), limit=ALL)
         if code:
-            print(f"{said}\nwithout any fault the tests do not pass")
+            print(f"{said}\nwithout any fault the {'audits' if given.audit else 'tests'} do not pass")
             return 2
         for fault in faults:
-            verdict, seen = judge(fault, copy)
+            verdict, seen = judge(fault, copy, composition(fault) if given.audit else None)
             caught += verdict == "caught"
             print(f"{verdict:<7} {fault.name:<66} {seen[:90]}".rstrip(), flush=True)
     print(f"caught {caught} of {len(faults)}, {time.monotonic() - began:.0f} s")

@@ -1,4 +1,4 @@
-"""How clients train and what the server makes of an update. Each method is one place to differ."""
+"""How clients train and how far the server shall go with an update. Each method is one place to differ."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -58,5 +58,5 @@ class Algorithm(Part, ABC):
     # -- on the server
 
     @abstractmethod
-    def step(self, theta: Tensor, update: Tensor, round_: Round) -> Tensor:
-        """The next global model."""
+    def move(self, update: Tensor, round_: Round) -> Tensor:
+        """How far the global model shall go, [D], given the update [D']; the server's step goes (servers)."""

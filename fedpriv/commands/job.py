@@ -9,22 +9,26 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from fedpriv.commands import sweeping
+from fedpriv.commands.objective import names_of, values_of
+from fedpriv.config import searching
 from fedpriv.config.composing import title
 from fedpriv.config.names import part_names, register
 from fedpriv.config.options import filled
+from fedpriv.config.searching import SearchConf
 from fedpriv.errors import Interrupted
 from fedpriv.session.execution import execute
 from fedpriv.session.screen import console
 
 register()
+searching.register()
 
 
 failure: BaseException | None = None  # of a single run: Hydra would wrap it in lines of its own
 
 
-def run(cfg: DictConfig) -> dict[str, Any] | str | None:
-    """Run one experiment; its summary. In a sweep a failure is a line for the report instead of stopping the
-    others."""
+def run(cfg: DictConfig) -> dict[str, Any] | list[float] | str | None:
+    """Run one experiment; its summary, or in a search what its objective comes to. In a sweep a failure is a
+    line for the report instead of stopping the others."""
     global failure
     context = HydraConfig.get()
     folder = Path(context.runtime.output_dir)
@@ -35,7 +39,10 @@ def run(cfg: DictConfig) -> dict[str, Any] | str | None:
         console.rule(f"cell {context.job.num}: {sweeping.cell_name(context)}", align="left")
     try:
         cfg = filled(cfg, typed)
-        return execute(cfg, folder, title(cfg, part_names(cfg, context.runtime.choices, typed)))
+        searched = names_of(cfg) if in_sweep and context.sweeper["_target_"] == SearchConf._target_ else None
+        summary = execute(cfg, folder, title(cfg, part_names(cfg, context.runtime.choices, typed)))
+        sweeping.summary = summary
+        return summary if searched is None else values_of(summary, searched)
     except (Interrupted, KeyboardInterrupt) as stop:
         if in_sweep:  # ends the whole sweep, which an ordinary exception would not
             raise KeyboardInterrupt(*stop.args) from stop

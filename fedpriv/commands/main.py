@@ -16,6 +16,7 @@ USAGE = """\
 fedpriv: compose, run and honestly account private federated learning experiments
 
   fedpriv run [group=option ...] [key=value ...]   one experiment; with -m a sweep over comma lists
+  fedpriv evaluate RUN [dataset=...]               how the model a run kept does on test samples
   fedpriv figure KIND FOLDER ... [out=FILE.png]    figures of finished runs: emd-epsilon, loss, samples, ...
   fedpriv reproduce PAPER/ARTIFACT [--scale cpu]   the runs of a published table or figure
   fedpriv table PAPER/ARTIFACT                     what came of them beside the printed numbers
@@ -24,6 +25,7 @@ fedpriv: compose, run and honestly account private federated learning experiment
   fedpriv report [FOLDER ...] [out=FILE.html]      your runs, or all that was reproduced, in one page
   fedpriv board [FOLDER ...] [port=N]              that page on this machine, while the runs go on
   fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
+  fedpriv audit [KIND] [the same]                  attacks it: measured bounds beside the provable epsilon
   fedpriv list [group]                             every group and option: what it is, which paper
   fedpriv data list|fetch|verify [name ...]        data sets: what is there, download, check
   fedpriv check MODULE.CLASS [option=value ...]    whether a part of your own keeps its promises
@@ -44,11 +46,13 @@ COMMANDS = (
     "run",
     "runs",
     "board",
+    "evaluate",
     "reproduce",
     "table",
     "report",
     "figure",
     "privacy",
+    "audit",
     "list",
     "data",
     "features",
@@ -101,11 +105,13 @@ def _dispatch(arguments: list[str]) -> int:
         "run": _run,
         "runs": _runs,
         "board": _board,
+        "evaluate": _evaluate,
         "reproduce": _reproduce,
         "table": _table,
         "report": _report,
         "figure": _figure,
         "privacy": _privacy,
+        "audit": _audit,
         "list": _list,
         "data": _data,
         "features": _features,
@@ -126,6 +132,12 @@ def _run(rest: list[str]) -> int:
 
     with started_outside() as group:
         return follow(group) if group.rank else main(rest)
+
+
+def _evaluate(rest: list[str]) -> int:
+    from fedpriv.commands.evaluate import evaluate
+
+    return evaluate(rest)
 
 
 def _reproduce(rest: list[str]) -> int:
@@ -252,6 +264,12 @@ def _privacy(rest: list[str]) -> int:
 
     show(_compose(rest))
     return 0
+
+
+def _audit(rest: list[str]) -> int:
+    from fedpriv.audit.command import main
+
+    return main(rest)
 
 
 def _list(rest: list[str]) -> int:

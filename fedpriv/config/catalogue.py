@@ -24,11 +24,12 @@ MEANING = {
     "model": "the network",
     "partition": "who owns which sample, train and test alike",
     "transform": "the personal layer in front, kept at home",
-    "algorithm": "local objective and server step",
+    "algorithm": "local objective, and how far to go",
     "dp_variant": "clipping, noise and what it guarantees (short: dp=)",
     "aggregator": "how uploads become one update (short: agg=)",
     "budget": "each client's epsilon",
     "upload": "what crosses the wire, in bytes",
+    "server": "the server's step",
     "stage": "what runs once before round 0",
     "logger": "where results go besides the run folder",
 }

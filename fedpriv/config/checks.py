@@ -79,7 +79,7 @@ def check_limits(cfg: DictConfig, settings: type, prefix: str) -> None:
         if "help" not in f.metadata:
             continue
         given, limit = cfg[f.name], f.metadata
-        if given is None and type(None) not in typing.get_args(hints[f.name]):
+        if given is None and hints[f.name] is not Any and type(None) not in typing.get_args(hints[f.name]):
             raise UserError(f"{prefix}{f.name}=null: must be {describe(hints[f.name])} ({limit['help']})")
         if isinstance(given, ListConfig) and len(given) > LISTED:
             raise UserError(

@@ -114,7 +114,7 @@ def _edges(values: Sequence[float], group: str) -> list[tuple[str, float, float]
     if low > 0 and high / low > _WIDE and high < np.inf:
         cuts = np.geomspace(low, high, 5)[1:]
     else:
-        cuts = np.quantile(values, [0.25, 0.5, 0.75, 1], method="higher")
+        cuts = np.quantile(values, [0.25, 0.5, 0.75, 1], method="lower")
     found: list[tuple[str, float, float]] = []
     for cut in [*cuts[:-1], high]:
         inside = [v for v in different if v <= cut and (not found or v > found[-1][2])]

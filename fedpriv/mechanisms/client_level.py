@@ -4,6 +4,8 @@ Clients join each round by Poisson sampling (participation.py), so every client 
 sampled rate. Where a schedule fixes who takes part when (cross-device), nothing is amplified.
 """
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -42,12 +44,13 @@ def one_budget(setting: Setting) -> float:
     return float(setting.budgets[0])
 
 
-def clip(messages: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+def clip(messages: Tensor, bound: float, order: Literal[1, 2] = 2) -> tuple[Tensor, Tensor]:
     """Every row scaled into the ball of radius `bound`, and the rows' norms before, [C, 1].
 
-    A client whose update overflowed cannot be scaled into the ball; nothing of it is sent.
+    `order` 1 is the ball of summed absolute values. A client whose update overflowed cannot be scaled into
+    the ball; nothing of it is sent.
     """
-    norms = torch.linalg.vector_norm(messages, dim=1, keepdim=True)
+    norms = torch.linalg.vector_norm(messages, order, dim=1, keepdim=True)
     sound = norms.isfinite()
     # A CPU first asks whether one overflowed; another device would have to wait for the answer.
     if not messages.is_cpu or not bool(sound.all()):

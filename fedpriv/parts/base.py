@@ -22,6 +22,7 @@ class Part:
     """A part says what it is in `facts` (declarations.py), learns the run in `setup` and keeps its state."""
 
     wiring: Wiring = ALONE
+    device_needs: tuple[str, ...] = ()  # what not every device has: "float64", "eigh"
     remarks: tuple[str, ...] = ()  # warnings for the user, known after `setup`
 
     def setup(self, setting: Setting, wiring: Wiring = ALONE) -> Any:

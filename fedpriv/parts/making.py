@@ -17,11 +17,12 @@ METHODS = {
     "model": ("forward", "named_parameters"),
     "partition": ("split",),
     "transform": ("forward", "named_parameters"),
-    "algorithm": ("setup", "message", "step"),
+    "algorithm": ("setup", "message", "move"),
     "dp_variant": ("setup", "calibrate", "client", "server"),
     "aggregator": ("setup", "accepts", "__call__"),
     "budget": ("__call__",),
     "upload": ("setup", "encode", "decode"),
+    "server": ("setup", "step"),
     "stage": ("announce", "prepare", "mix"),
     "logger": ("start", "log", "finish"),
 }

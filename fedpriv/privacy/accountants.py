@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedpriv.errors import UserError
-from fedpriv.privacy.events import ORDERS, Charge, Direct, SampledGaussian
+from fedpriv.privacy.events import ORDERS, Charge, Direct, Joint, SampledGaussian
 from fedpriv.privacy.renyi import ALPHAS, get_privacy_spent
 from fedpriv.privacy.shuffling import Reports
 
@@ -35,6 +35,8 @@ class Accountant:
             # A stated epsilon stays as it is at any delta: it may need one, so the release has only half.
             case (Direct() as direct,):
                 return direct.epsilon(count) + self.epsilon((), 0, share, once)
+            case (Joint() as joint,):
+                return self.epsilon(joint.of(count), 1, delta, once)
             case (Reports() as reports,):
                 return reports.epsilon(count, share) + self.epsilon((), 0, share, once)
         key = (charge, count, delta, once)
@@ -49,7 +51,21 @@ class Accountant:
 
 def beyond(charge: Charge, count: int) -> float:
     """The delta that the ends of noise drawn in floats take over `count` participations."""
+    match charge:
+        case (Joint() as joint,):
+            return beyond(joint.of(count), 1) if count else 0.0
     return count * sum(event.beyond() for event in charge if isinstance(event, SampledGaussian))
+
+
+def curve_of(charge: Charge, count: int, once: Charge = ()) -> np.ndarray:
+    """The Renyi divergences at ORDERS of `count` participations and what is sent once."""
+    match charge:
+        case (Joint() as joint,):
+            return curve_of(joint.of(count) if count else (), 1, once)
+    curve = np.zeros(len(ORDERS))
+    for event, times in [*((e, count) for e in charge), *((e, 1) for e in once)]:
+        curve = curve + times * event.rdp()
+    return curve
 
 
 class RDP(Accountant):
@@ -58,9 +74,11 @@ class RDP(Accountant):
     name = "rdp"
 
     def _compose(self, charge: Charge, count: int, delta: float, once: Charge) -> float:
-        curve = np.zeros(len(ORDERS))
-        for event, times in [*((e, count) for e in charge), *((e, 1) for e in once)]:
-            curve = curve + times * event.rdp()
+        return self.convert(curve_of(charge, count, once), delta)
+
+    @staticmethod
+    def convert(curve: np.ndarray, delta: float) -> float:
+        """Epsilon at the best of ORDERS."""
         if not np.isfinite(curve).any():
             return float("inf")
         with warnings.catch_warnings():  # the best order at an end of the list only means a looser bound

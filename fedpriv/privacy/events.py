@@ -111,6 +111,31 @@ class Laplace:
 
 
 @dataclass(frozen=True)
+class Joint:
+    """All of a client's participations as one Gaussian release: noise that is correlated over rounds.
+
+    `reach` is the sensitivity after 1, 2, ... participations as a share of that of all of them, which
+    `noise_multiplier` is the noise over. There are no more participations than that.
+    """
+
+    noise_multiplier: float
+    reach: tuple[float, ...]
+    numbers: int = 0  # of all rounds
+
+    def of(self, count: int) -> Charge:
+        """What `count` participations cost, together."""
+        if count > len(self.reach):
+            return (Unprotected(),)
+        return (SampledGaussian(1.0, self.noise_multiplier / self.reach[count - 1], numbers=self.numbers),)
+
+    def rdp(self) -> np.ndarray:
+        raise NotImplementedError("participations that share noise are not composed one by one")
+
+    def known(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
 class Unprotected:
     """A value released as it is."""
 

@@ -29,6 +29,7 @@ class Setting:
     device: torch.device
     momentum: float = 0.0  # of local steps; it begins at zero every round
     schedule: list[np.ndarray] | None = None  # the clients of every round where that is fixed beforehand
+    separation: int = 1  # the fewest rounds from one participation of a client to its next
 
     @property
     def planned(self) -> int:

@@ -24,6 +24,7 @@ from fedpriv.ranks.group import ALONE, Ranks
 from fedpriv.rounds.metrics import Evaluation, earth_movers_distances, evaluate
 from fedpriv.rounds.setting import Round, Setting
 from fedpriv.rounds.store import ClientStore
+from fedpriv.servers.base import SGD, Server
 from fedpriv.stages.base import Stage
 from fedpriv.uploads.base import Upload
 
@@ -48,6 +49,7 @@ class RoundResult:
     train_loss: np.ndarray  # [K], nan where a client did not train
     emd: tuple[float, float]  # of all losses so far; computed after the last round only
     evaluation: Evaluation | None
+    validation: Evaluation | None  # the same on samples held out of training, where there are some
     epsilon: np.ndarray  # [K] claimed so far
     uplink: int
     downlink: int
@@ -75,6 +77,8 @@ class Trainer:
     seeded: bool  # whether that follows from the config, or from a secret of this run
     evaluate_every: int = 1
     min_clients: int = 1
+    validation: ClientData | None = None
+    server: Server = field(default_factory=SGD)
     stage: Stage = field(default_factory=Stage)
     ranks: Ranks = ALONE
 
@@ -113,17 +117,19 @@ class Trainer:
         aggregate, uplink = self._collect(local, groups, round_, draws)
         weight = self.aggregator.largest_weight(round_) if self.wiring.bounded_weights else 1.0
         update = self.mechanism.server(aggregate, round_, weight, draws["server"])
-        self.theta = self.ranks.from_first(self.algorithm.step(self.theta, update, round_))
+        theta = self.server.step(self.theta, self.algorithm.move(update, round_))
+        self.theta = self.ranks.from_first(theta)
 
         self.next_round += 1
         last = self.next_round == setting.rounds or self.exhausted
-        evaluation = self.evaluate() if last or self.next_round % self.evaluate_every == 0 else None
+        judged = last or self.next_round % self.evaluate_every == 0
         return RoundResult(
             number=number,
             clients=clients,
             train_loss=self.losses[number],
             emd=earth_movers_distances(self.losses[: number + 1]) if last else (np.nan, np.nan),
-            evaluation=evaluation,
+            evaluation=self.evaluate(self.test) if judged else None,
+            validation=self.evaluate(self.validation) if judged else None,
             epsilon=self.ledger.claimed(),
             uplink=uplink,
             downlink=self.upload.downlink(round_) + self.stage.downlink(round_),
@@ -243,7 +249,7 @@ class Trainer:
 
     def _train(self, work: Work, data: ClientData) -> tuple[Tensor, list[Rows]]:
         """Train what is this rank's share; everybody's losses [C], and the groups that were divided."""
-        groups = self.engine.groups(work, data)
+        groups = self.ranks.from_first(self.engine.groups(work, data))
         loss = self.engine.train(work, data, self.ranks.share(groups)).loss
         self.ranks.complete(groups, loss)
         return loss, groups
@@ -276,20 +282,22 @@ class Trainer:
         self.ranks.complete(groups, work.measured)
         return (work.measured + self.sgd.weight_decay * rows)[:, : self.setting.layout.sent]
 
-    def evaluate(self) -> Evaluation:
+    def evaluate(self, data: ClientData | None) -> Evaluation | None:
+        if data is None:
+            return None
         return evaluate(
             self.engine,
             lambda clients: self.algorithm.start(self.theta, clients, self.store),
             self.store["home"],
             self.store["statistics"],
-            self.test,
+            data,
             self.algorithm.facts.personal,
             self.ranks,
         )
 
     def diagnostics(self) -> dict[str, float]:
         """What the parts remark on the round just done: not private, and the same names every round."""
-        parts = (self.mechanism, self.algorithm, self.aggregator, self.upload)
+        parts = (self.mechanism, self.algorithm, self.aggregator, self.upload, self.server)
         return {name: value for part in parts for name, value in part.diagnostics().items()}
 
     # -- a checkpoint is exactly this
@@ -305,6 +313,7 @@ class Trainer:
             "aggregator": self.aggregator.state(),
             "mechanism": self.mechanism.state(),
             "upload": self.upload.state(),
+            "server": self.server.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -313,6 +322,7 @@ class Trainer:
         self.losses[:] = state["losses"].numpy()
         for part in ("store", "ledger", "algorithm", "aggregator", "mechanism", "upload"):
             getattr(self, part).load(state[part])
+        self.server.load(state.get("server", {}))  # older checkpoints have none: they are of plain steps
 
 
 def _blocks(group: Rows, size: int) -> Sequence[Rows]:

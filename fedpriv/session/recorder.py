@@ -24,6 +24,7 @@ METRICS = (
     "round", "accuracy_local", "accuracy_global", "loss_local", "loss_global", "train_loss_mean", "emd_mean",
     "emd_std", "epsilon_max", "epsilon_mean", "participants", "uplink_bytes", "downlink_bytes", "seconds",
 )  # fmt: skip
+VALIDATION = ("accuracy_local_validation", "accuracy_global_validation")  # where samples are held out
 CLIENTS = (
     "round", "client", "participated", "samples", "train_loss", "accuracy_local", "loss_local",
     "epsilon_spent", "epsilon_budget",
@@ -101,7 +102,9 @@ class Recorder:
 
     def __init__(self, folder: Path, trainer: "Trainer", before: dict[str, Any] | None = None):
         self.folder = folder
-        self.columns = (*METRICS, *trainer.diagnostics())
+        self._holds_out = trainer.validation is not None
+        held_out = VALIDATION if self._holds_out else ()
+        self.columns = (*METRICS, *held_out, *trainer.diagnostics())
         self.rows: list[dict[str, str]] = []
         self._samples, self._budgets = trainer.setting.sizes, trainer.setting.budgets  # [K]
         self._spent = trainer.ledger.claimed()  # [K] epsilon after the last row
@@ -135,7 +138,7 @@ class Recorder:
 
     def add(self, result: "RoundResult") -> dict[str, float | None]:
         """Write one round; rounds count from 1. Returns the row as it stands in the file."""
-        view, losses = result.evaluation, result.train_loss
+        view, held, losses = result.evaluation, result.validation, result.train_loss
         trained = losses[~np.isnan(losses)]  # infinite ones stay: the mean shall show divergence
         values = (
             result.number + 1,
@@ -151,6 +154,7 @@ class Recorder:
             result.uplink,
             result.downlink,
             result.seconds,
+            *((held and held.accuracy_local, held and held.accuracy_global) if self._holds_out else ()),
             *result.diagnostics.values(),
         )
         row = dict(zip(self.columns, map(_text, values), strict=True))
@@ -192,6 +196,8 @@ class Recorder:
             result[f"accuracy_{view}_best"] = max(values, default=None)
             result[f"accuracy_{view}_last"] = values[-1] if values else None
             result[f"accuracy_{view}_mean_last10"] = float(np.mean(values[-10:])) if values else None
+        for name in VALIDATION if self._holds_out else ():
+            result[name] = next(iter(reversed(self.column(name))), None)
         provable = float(trainer.ledger.provable().max())
         spent = float(trainer.ledger.claimed().max())
         result |= {

@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
+from fedpriv.accelerator import described
 from fedpriv.building import Run
 from fedpriv.config import identity
 from fedpriv.config.identity import Identity
 from fedpriv.errors import Interrupted, UserError
 from fedpriv.files import write_atomically
+from fedpriv.loggers import sent
+from fedpriv.loggers.base import Logger
 from fedpriv.parts.making import make, source
 from fedpriv.randomness.source import KEY_BYTES
 from fedpriv.ranks.following import assembled
@@ -40,6 +43,7 @@ def train(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
 
 
 def _train(cfg: DictConfig, ranks: Ranks, folder: Path, title: str) -> dict[str, Any]:
+    logger = make(cfg, "logger")
     with preparing():
         key = _secret(folder) if cfg.noise_seed == "os" else None
         with ranks.everywhere("build", cfg, key):
@@ -47,6 +51,8 @@ def _train(cfg: DictConfig, ranks: Ranks, folder: Path, title: str) -> dict[str,
         with ranks.everywhere("prepare"):
             run.prepare()
         samples = KeptSamples(cfg.samples_at, run)
+    if cfg.device == "auto":
+        console.print(f"device=auto: {described(run.trainer.setting.device)}")
     for warning in run.warnings:
         errors.print(f"warning: {warning}", soft_wrap=True)
     own = Identity(identity.of_config(cfg), run.data.fingerprint, identity.of_files(*source(cfg)))
@@ -55,7 +61,7 @@ def _train(cfg: DictConfig, ranks: Ranks, folder: Path, title: str) -> dict[str,
     before = _continue(folder, run, samples, own)
     recorder = Recorder(folder, run.trainer, before)
     write_atomically(marker, str(own).encode())
-    return _rounds(cfg, run, samples, recorder, folder, title, own)
+    return _rounds(cfg, run, samples, recorder, logger, folder, title, own)
 
 
 def _rounds(
@@ -63,14 +69,14 @@ def _rounds(
     run: Run,
     samples: KeptSamples,
     recorder: Recorder,
+    logger: Logger,
     folder: Path,
     title: str,
     own: Identity,
 ) -> dict[str, Any]:
     trainer = run.trainer
     write_atomically(folder / CONFIG, OmegaConf.to_yaml(cfg, resolve=True).encode())
-    logger = make(cfg, "logger")
-    logger.start(name=folder.name, config=_plain(cfg), folder=folder)
+    logger.start(name=folder.name, config=sent.plain(cfg), folder=folder)
 
     def report() -> dict[str, Any]:
         privacy = trainer.ledger.report(noise_seeded=trainer.seeded)
@@ -130,7 +136,8 @@ def _rounds(
     pictures.curves(recorder, title, folder)
     samples.write(folder)
     model_file.write(run, folder, personal=cfg.personal)
-    logger.finish(summary, {"clients": folder / "clients.csv", "partition": folder / "partition.csv"})
+    logger.finish(summary, sent.tables(folder))
+    sent.note(logger, cfg, folder)
     recorder.json("summary.json", summary)  # its presence says the run is complete
     (folder / KEY).unlink(missing_ok=True)
     privacy = report()
@@ -166,12 +173,6 @@ def _remarks(trainer: Trainer, cfg: DictConfig, recorder: Recorder) -> list[str]
     elif diverged := [c for c in LOSSES if not np.isfinite(recorder.column(c)).all()]:
         found.append(f"{diverged[0]} diverged to infinity (metrics.csv); lower lr")
     return found
-
-
-def _plain(cfg: DictConfig) -> dict[str, Any]:
-    content = OmegaConf.to_container(cfg, resolve=True)
-    assert isinstance(content, dict)
-    return {str(k): v for k, v in content.items()}
 
 
 def _secret(folder: Path) -> bytes:

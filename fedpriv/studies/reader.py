@@ -16,7 +16,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from fedpriv.config.catalogue import option_of, written
-from fedpriv.config.identity import IGNORED
+from fedpriv.config.identity import ADDED, IGNORED
 from fedpriv.config.limits import cut
 from fedpriv.config.schema import GROUPS
 from fedpriv.errors import UserError
@@ -69,7 +69,8 @@ def flat(config: dict[str, Any]) -> dict[str, Any]:
     """Dotted keys of what decides a run's numbers; a value that an option only took over from the top level,
     as budget.epsilon does, is left out."""
     values: dict[str, Any] = {}
-    for key, value in config.items():
+    before = {key: value for key, value in ADDED.items() if "." not in key}  # of runs older than the key
+    for key, value in (before | config).items():
         if key in (*IGNORED, "samples_at"):
             continue
         if key not in GROUPS:

@@ -72,7 +72,7 @@ def distilled(cfg: DictConfig, own: dict[str, Any]) -> int:
         chosen = _chosen(trainer.train.size.tolist(), own["images"])
         run.prepare()
         table = _views(cfg, trainer, stage, run.data, own["epochs"])
-        rows, pictures, columns = _attack(trainer, stage, *chosen, own["steps"])
+        rows, pictures, columns = attack(trainer, stage, *chosen, own["steps"])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in (("views.csv", table), ("inversion.csv", rows)):
@@ -125,7 +125,7 @@ def _views(cfg: DictConfig, trainer: Trainer, stage: FedPD, data: Data, epochs: 
     ]
 
 
-def _attack(
+def attack(
     trainer: Trainer, stage: FedPD, clients: list[int], places: list[int], steps: int
 ) -> tuple[list[dict[str, Any]], dict[str, list[np.ndarray]], list[str]]:
     """The table, the rows of the picture and its column titles."""
