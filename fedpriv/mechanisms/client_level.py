@@ -50,7 +50,7 @@ def clip(messages: Tensor, bound: float, order: Literal[1, 2] = 2) -> tuple[Tens
     `order` 1 is the ball of summed absolute values. A client whose update overflowed cannot be scaled into
     the ball; nothing of it is sent.
     """
-    norms = torch.linalg.vector_norm(messages, ord=order, dim=1, keepdim=True)
+    norms = torch.linalg.vector_norm(messages, order, dim=1, keepdim=True)
     sound = norms.isfinite()
     # A CPU first asks whether one overflowed; another device would have to wait for the answer.
     if not messages.is_cpu or not bool(sound.all()):

@@ -57,7 +57,8 @@ class Round:
     noise: np.ndarray  # [C] noise multipliers
     start: Tensor  # [D] the model that was broadcast
 
-    def of(self, some: slice) -> "Round":
+    def of(self, some: "slice | Tensor") -> "Round":
         """The same round, with some of its clients only."""
-        each = {n: getattr(self, n)[some] for n in ("clients", "sizes", "steps", "budgets", "noise")}
+        where = some.numpy() if isinstance(some, Tensor) else some
+        each = {n: getattr(self, n)[where] for n in ("clients", "sizes", "steps", "budgets", "noise")}
         return replace(self, **each)
