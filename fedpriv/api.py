@@ -19,6 +19,8 @@ True
 >>> cells = fedpriv.sweep(*small, "dp=none", rounds=1, seed=[0, 1], quiet=True)
 >>> [cell.overrides[-1] for cell in cells]
 ['seed=0', 'seed=1']
+>>> fedpriv.load(done.folder).training
+False
 >>> sorted(fedpriv.results()["dp_variant"])
 ['ldp', 'none', 'none']
 """
@@ -39,8 +41,9 @@ from fedpriv.errors import UserError
 
 if TYPE_CHECKING:
     from fedpriv.building import Run
+    from fedpriv.models.parts import Network
 
-__all__ = ["Outcome", "UserError", "build", "compose", "results", "run", "sweep"]
+__all__ = ["Outcome", "UserError", "build", "compose", "load", "results", "run", "sweep"]
 RUNS = Path("outputs") / "runs"
 
 
@@ -139,6 +142,17 @@ def results(folder: str | Path = RUNS, *filters: str, unfinished: bool = False) 
         about = {"folder": str(each.folder), "state": each.state, "diverged": each.diverged}
         rows.append({**about, **each.values, **measured})
     return pd.DataFrame(rows)
+
+
+def load(folder: str | Path, client: int | None = None) -> "Network":
+    """The network that a finished run trained, as a `torch.nn.Module` in evaluation mode.
+
+    With `client` that client's own, for a run with `personal=true`. The same values are in the run's
+    `model.pt`, a state dict that `torch.load` opens.
+    """
+    from fedpriv.session.trained import load as trained
+
+    return trained(Path(folder), client)
 
 
 def _run(

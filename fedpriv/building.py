@@ -1,5 +1,6 @@
 """From config to plain objects. The config dies here: nothing below sees one."""
 
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from fedpriv.config.options import filled
 from fedpriv.datasets.base import Data
 from fedpriv.device import choose_device, kind_of_device
 from fedpriv.engine import batches
+from fedpriv.engine.base import cores
 from fedpriv.engine.data import ClientData, Side
 from fedpriv.engine.dropout import check_draws
 from fedpriv.engine.fast import FastEngine
@@ -35,6 +37,7 @@ from fedpriv.parts.wiring import wire
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.randomness.source import Source, key_of, numpy_generator, seed_for
+from fedpriv.ranks.group import ALONE, Ranks
 from fedpriv.rounds.schedule import deal
 from fedpriv.rounds.setting import Setting
 from fedpriv.rounds.store import ClientStore
@@ -65,9 +68,15 @@ def _noise_identity(cfg: DictConfig, data: Data) -> str:
     return f"{identity.of_config(same)} {data.fingerprint}"
 
 
-def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, prepare: bool = True) -> Run:
+def build(
+    cfg: DictConfig,
+    secret: Callable[[], bytes] = secrets.token_bytes,
+    prepare: bool = True,
+    ranks: Ranks = ALONE,
+) -> Run:
     """Everything a run needs; `secret` gives the key where noise must not follow from the config. Without
-    `prepare` the stage is announced only, which is enough to say what the run will guarantee."""
+    `prepare` the stage is announced only, which is enough to say what the run will guarantee. `ranks`: the
+    processes that share the run."""
     cfg = filled(cfg)
     check(cfg)
     device = choose_device(cfg.device)
@@ -81,10 +90,8 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
     server: Server = make(cfg, "server")
     _check_device(cfg, mechanism, algorithm, aggregator, upload, server)
     network = _network(cfg, data).to(dtype)
-    layout, statistics = (
-        Layout.of_parameters(network, _home(network, algorithm)),
-        Layout.of_statistics(network),
-    )
+    layout = Layout.of_parameters(network, _home(network, algorithm))
+    statistics = Layout.of_statistics(network)
     setting = _setting(cfg, data, split, layout, device)
     wiring = wire(mechanism, algorithm, aggregator, upload, setting)
     _check_norms(network, mechanism)
@@ -108,7 +115,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         train=on_device("train", split.train),
         test=on_device("test", split.test),
         validation=on_device("validation", split.validation) if split.validation else None,
-        engine=engine(network, layout, statistics, device, cfg.threads),
+        engine=engine(network, layout, statistics, device, cfg.threads or max(1, cores() // ranks.here)),
         mechanism=mechanism,
         algorithm=algorithm,
         aggregator=aggregator,
@@ -125,6 +132,7 @@ def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, pr
         seeded=seeded,
         evaluate_every=cfg.evaluate_every,
         min_clients=cfg.min_clients,
+        ranks=ranks,
     )
     if trainer.exhausted:
         raise UserError(
@@ -146,7 +154,10 @@ def _data(cfg: DictConfig, seed: int) -> tuple[Data, Split]:
     """The data set, and who owns what of it."""
     dataset, folder = source(cfg)
     data: Data = dataset.load(folder)
-    split: Split = make(cfg, "partition").split(
+    partition = make(cfg, "partition")
+    if know := getattr(partition, "know", None):
+        know(data)
+    split: Split = partition.split(
         data.y_train.numpy(),
         data.y_test.numpy(),
         clients=cfg.clients,
@@ -164,7 +175,8 @@ def _facts(data: Data) -> dict[str, Any]:
 def _network(cfg: DictConfig, data: Data) -> Network:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(cfg.seed, "init"))
-        return Network(make(cfg, "transform", **_facts(data)), make(cfg, "model", **_facts(data)))
+        transform, model = make(cfg, "transform", **_facts(data)), make(cfg, "model", **_facts(data))
+        return Network(transform, model, data.standard)
 
 
 def _home(network: Network, algorithm: Algorithm) -> set[str]:
@@ -267,6 +279,8 @@ def _warnings(trainer: Trainer) -> list[str]:
             f"delta={setting.delta:g} is not below 1/{size} (the {what}): a mechanism that publishes one "
             f"{unit} outright would meet it; choose a smaller delta"
         )
+    if unit == "client" and (remark := _drowned(trainer)):
+        found.append(remark)
     charged = trainer.wiring.participation.rounds_charged(setting)
     if charged == setting.planned < setting.rounds and unit != "none" and setting.schedule is None:
         found.append(
@@ -274,3 +288,21 @@ def _warnings(trainer: Trainer) -> list[str]:
             "a client drawn more often opts out when its budget is spent"
         )
     return found
+
+
+def _drowned(trainer: Trainer) -> str | None:
+    """A remark if noise on the whole model outweighs what all clients together can move it by.
+
+    The mean of K clipped updates moves the model by at most the clip a round, T rounds by T clips; its noise
+    has a norm of about z clip sqrt(D) / K a round, and of sqrt(T) times that over T rounds.
+    """
+    setting, noise = trainer.setting, float(trainer.ledger.guarantee.noise.max())
+    expected = setting.clients * setting.sample_rate
+    share = noise * math.sqrt(setting.layout.sent) / expected / math.sqrt(setting.rounds)
+    if share <= 1:
+        return None
+    return (
+        f"noise will outweigh learning: it moves the {setting.layout.sent:,} weights {share:.2g} times as "
+        f"far as {expected:.3g} clients a round can; to protect whole clients takes more of them (about "
+        f"clients={math.ceil(10 * share * setting.clients)}), a smaller model or a larger epsilon"
+    )

@@ -5,7 +5,10 @@ anywhere in the package, not by a path, so that it survives a move; text that is
 is "stale", an error like a fault that nobody notices. What counts as caught is a test that fails, not one
 that cannot be run. First all the tests have to pass in the copy without a fault.
 
-  python scripts/mutations.py [--only NAME ...] [--list]
+  python scripts/mutations.py [--only NAME ...] [--list] [--audit]
+
+With --audit no test is asked but `fedpriv audit` (sensitivity and mechanism) on a small run: does it flag the
+fault? Faults that change nothing of what is released are left out.
 """
 
 import argparse
@@ -49,12 +52,56 @@ DRAWS, RANDOM = (f"tests/randomness/test_{n}.py::test_" for n in ("private_draws
 MECHANISMS, DDP, LDPFL = (f"tests/mechanisms/test_{n}.py::test_" for n in ("mechanisms", "ddp", "ldpfl"))
 FEDPD, ABSENT = (f"tests/stages/test_{n}.py::test_" for n in ("fedpd", "fedpd_absent"))
 PRIVACY, RUN = "tests/privacy/test_privacy.py::test_", "tests/session/test_run.py::test_"
+CORRELATED, UPDATE = (f"tests/mechanisms/test_{n}.py::test_" for n in ("cdp_correlated", "ldp_update"))
+MATRICES, SEARCH = "tests/correlation/test_matrices.py::test_", "tests/privacy/test_search.py::test_"
 
 MISSING = (f"{DRAWS}a_missing_sample_moves_the_clipped_sum_by_one_clip_at_most",)
 LOCAL_NOISE = (f"{DRAWS}every_client_step_and_weight_has_its_own_noise",)
 SOURCES = (f"{DRAWS}every_source_follows_from_the_secret_and_the_round",)
 SECRET = f"{DRAWS}a_secret_key_decides_noise_batches_and_who_takes_part"
 FROM_SEED = 'Source(self.seed.to_bytes(32, "little"))'  # of the config, which is public
+
+# Of --audit: the run in which a fault shows, by the beginning of its name; the default is dp=ldp. None: what
+# is released stays as it is (files on the disk, a sentence, the arithmetic of an amplification).
+SMALL = ("model=logreg", "clients=5", "rounds=3", "batch_size=16", "threads=1")
+SAMPLED, MASKED = ("dp=cdp", "sample_rate=0.5"), ("dp=ddp", "upload.protocol=masked", "sample_rate=0.5")
+FEDPD_SMALL = ("stage=fedpd", "stage.rounds=1", "stage.latent=8", "stage.cache=false")
+STAGE, SHORT = (*FEDPD_SMALL, "dp=ldp"), ("dp=ldp", "dp_variant.noise=uniform", "dp_variant.reference=30")
+AUDITED: dict[str, tuple[str, ...] | None] = {
+    "cdp draws a fixed": SAMPLED,
+    "clients join more often": SAMPLED,
+    "a sum of clients is divided": SAMPLED,
+    "the server's noise": SAMPLED,
+    "who takes part follows": SAMPLED,
+    "a short key file": None,
+    "everybody may read": None,
+    "dropout masks go": ("dp=ldp", "model=cnn_cifar"),
+    "all clients answer": ("dp=duchi", "epsilon=1"),
+    "all clients perturb": ("dp=pldp_gaussian",),
+    "FedPD's server": (*FEDPD_SMALL, "dp=cdp"),
+    "FedPD's released": (*STAGE, "stage.share=raw"),
+    "FedPD's": STAGE,
+    "cdp's noise": SAMPLED,
+    "the adaptive": (*SAMPLED, "dp_variant.bound=adaptive"),
+    "ddp's shares": MASKED,
+    "an answer leans": ("dp=duchi", "epsilon=1"),
+    "updates are clipped": SAMPLED,
+    "an update that overflowed": SAMPLED,
+    "ddp sends roundings": ("dp=ddp",),
+    "cdp charges participants": SAMPLED,
+    "noise is calibrated to one round less": SAMPLED,
+    "pld composes": ("dp=ldp", "accountant=pld"),
+    "Skellam's L1": ("dp=ddp", "dp_variant.bits=20"),
+    "amplification lacks": None,
+    "ddp counts amplification": MASKED,
+    "shuffling amplifies": None,
+    "that labels are public": None,
+    "a release without protection": (*STAGE, "stage.share=raw"),
+    "nobody asks": SHORT,
+    "a client opts out": SHORT,
+    "the secure sum has no masks": MASKED,
+    "too few who remain": (*MASKED, "upload.dropout=0.3", "upload.tolerance=0.1"),
+}
 
 FAULTS = (
     # -- who is sampled, and what that is charged as
@@ -466,6 +513,42 @@ FAULTS = (
         {"few = len(here) < least(count, self.tolerance) or not": "few = not"},
         (f"{DDP}a_round_with_too_few_left_is_refused",),
     ),
+    # -- correlated noise, whole updates, searches
+    Fault(
+        "correlated noise is made for one participation",
+        {"self.scale = z * float(reach[-1])": "self.scale = z * float(reach[0])"},
+        (f"{CORRELATED}the_noise_of_the_sums_has_the_variance_of_theory",),
+    ),
+    Fault(
+        "a matrix's sensitivity counts the last participation only",
+        {"total[first:] += c[: len(c) - first]": "total[first:] = c[: len(c) - first]"},
+        (f"{MATRICES}the_sensitivity_is_that_of_the_worst_pattern",),
+    ),
+    Fault(
+        "participations that share noise cost as much as the first",
+        {"self.noise_multiplier / self.reach[count - 1]": "self.noise_multiplier / self.reach[0]"},
+        (f"{CORRELATED}fewer_participations_cost_less_and_more_cannot_be_had",),
+    ),
+    Fault(
+        "rounds of a client come closer than their separation",
+        {"block = length - separation + 1": "block = length"},
+        ("tests/rounds/test_schedule.py::test_rounds_of_a_client_are_so_far_apart",),
+    ),
+    Fault(
+        "noise of a whole update covers adding one, not replacing it",
+        {"return 2 * self.clip_norm * z": "return self.clip_norm * z"},
+        (f"{UPDATE}gaussian_noise_of_twice_the_bound_and_each_clients_own",),
+    ),
+    Fault(
+        "a search costs as much as its dearest trial",
+        {"found.sum(0) + (trials - len(known)) * dearest": "dearest"},
+        (f"{SEARCH}the_price_of_a_search",),
+    ),
+    Fault(
+        "samples held out are trained on",
+        {"train.append(part[~out])": "train.append(part)"},
+        ("tests/partitions/test_validation.py::test_every_client_trains_on_the_rest",),
+    ),
 )
 
 
@@ -482,8 +565,15 @@ def copied() -> Iterator[Path]:
         yield copy
 
 
-def tested(copy: Path, tests: tuple[str, ...], limit: float = LIMIT, cache: str = "") -> tuple[int, str]:
-    """Pytest's exit code and what it said, from a child of this process, which has torch imported.
+def tested(
+    copy: Path,
+    tests: tuple[str, ...],
+    limit: float = LIMIT,
+    cache: str = "",
+    audit: tuple[str, ...] | None = None,
+) -> tuple[int, str]:
+    """Pytest's exit code (or that of an audit of a run) and what it said, from a child of this process, which
+    has torch imported.
 
     `cache` is an empty folder for machine code, where what lies beside the sources must not be used.
     """
@@ -496,7 +586,8 @@ def tested(copy: Path, tests: tuple[str, ...], limit: float = LIMIT, cache: str 
                 os.dup2(out.fileno(), 1)
                 os.dup2(out.fileno(), 2)
                 signal.alarm(int(limit))  # ends the child
-                code = _pytest(copy, tests, cache)
+                _imported(copy, cache)
+                code = _pytest(tests) if audit is None else _audit(audit)
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -510,10 +601,9 @@ def tested(copy: Path, tests: tuple[str, ...], limit: float = LIMIT, cache: str 
     return code, f"{said}\nstopped after {limit:.0f} s" if code == -signal.SIGALRM else said
 
 
-def _pytest(copy: Path, tests: tuple[str, ...], cache: str) -> int:
-    """In the child: the tests against the copy, which is what is imported."""
+def _imported(copy: Path, cache: str) -> None:
+    """In the child: the copy is what is imported."""
     import numba
-    import pytest
 
     os.chdir(copy)
     sys.path.insert(0, str(copy))
@@ -523,7 +613,27 @@ def _pytest(copy: Path, tests: tuple[str, ...], cache: str) -> int:
     package, conf = importlib.import_module(PACKAGE), importlib.import_module(f"{PACKAGE}.{CONF}")
     found = [Path(str(module.__file__)).resolve() for module in (package, conf)]
     assert found == [(copy / part / "__init__.py").resolve() for part in (PACKAGE, CONF)], found
+
+
+def _pytest(tests: tuple[str, ...]) -> int:
+    import pytest
+
     return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+
+
+def _audit(overrides: tuple[str, ...]) -> int:
+    """1 if `fedpriv audit` flags the run, with a line for each check that failed."""
+    from fedpriv import compose
+    from fedpriv.audit import mechanism, sensitivity
+    from fedpriv.audit.taps import Bench
+
+    bench = Bench(compose(*SMALL, *overrides))
+    results = [sensitivity.audit(bench, 60 if "dp=ddp" in overrides else 8)]
+    if "dp=duchi" in overrides:
+        results.append(mechanism.audit(bench, 200))
+    for finding in (f for r in results for f in r.findings if f.verdict == "VIOLATED"):
+        print(f"E  {finding.check}: {finding.text}")
+    return int(any(r.violated for r in results))
 
 
 def edited(fault: Fault, root: Path) -> dict[Path, str]:
@@ -557,11 +667,12 @@ def applied(fault: Fault, copy: Path) -> Iterator[None]:
 # -- the verdicts
 
 
-def judge(fault: Fault, copy: Path) -> tuple[str, str]:
+def judge(fault: Fault, copy: Path, audit: tuple[str, ...] | None = None) -> tuple[str, str]:
     """caught, MISSED, stale or broken, and what was seen."""
     try:
         with applied(fault, copy), tempfile.TemporaryDirectory() as fresh:
-            code, said = tested(copy, fault.tests, cache=fresh if fault.compiled else "")
+            limit, cache = LIMIT if audit is None else ALL, fresh if fault.compiled else ""
+            code, said = tested(copy, fault.tests, limit, cache, audit)
     except Stale as problem:
         return "stale", str(problem)
     return {0: "MISSED", 1: "caught"}.get(code, "broken"), _reason(said) if code else ""
@@ -570,6 +681,12 @@ def judge(fault: Fault, copy: Path) -> tuple[str, str]:
 def _reason(said: str) -> str:
     lines = [line[1:].strip() for line in said.splitlines() if line.startswith("E  ")]
     return lines[0] if lines else said.strip().splitlines()[-1]
+
+
+def composition(fault: Fault) -> tuple[str, ...] | None:
+    """The run an audit is asked about."""
+    found = [run for start, run in AUDITED.items() if fault.name.startswith(start)]
+    return found[0] if found else ("dp=ldp",)
 
 
 def shown(faults: list[Fault]) -> int:
@@ -591,8 +708,14 @@ def main() -> int:
     )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="faults whose name holds one of these")
     parser.add_argument("--list", action="store_true", help="show the faults and where they are; run nothing")
+    parser.add_argument("--audit", action="store_true", help="ask `fedpriv audit` instead of the tests")
+    parser.add_argument("--part", default="1/1", metavar="I/N", help="every N-th fault, from the I-th on")
     given = parser.parse_args()
     faults = [f for f in FAULTS if not given.only or any(part in f.name for part in given.only)]
+    if given.audit:
+        faults = [f for f in faults if composition(f) is not None]
+    first, every = map(int, given.part.split("/"))
+    faults = faults[first - 1 :: every]
     if not faults:
         parser.error(f"no fault is called {' or '.join(given.only)}; --list shows them")
     if given.list:
@@ -600,13 +723,24 @@ def main() -> int:
     for name in HEAVY:
         importlib.import_module(name)
     began, caught = time.monotonic(), 0
+    sound: dict[tuple[str, ...], bool] = {}  # runs that an audit passes without a fault
     with copied() as copy:
-        code, said = tested(copy, tuple(dict.fromkeys(t for f in faults for t in f.tests)), limit=ALL)
+        code, said = 0, ""
+        if not given.audit:
+            code, said = tested(copy, tuple(dict.fromkeys(t for f in faults for t in f.tests)), limit=ALL)
         if code:
             print(f"{said}\nwithout any fault the tests do not pass")
             return 2
         for fault in faults:
-            verdict, seen = judge(fault, copy)
+            run = composition(fault) if given.audit else None
+            if run is not None and run not in sound:
+                sound[run] = tested(copy, (), limit=ALL, audit=run)[0] == 0
+                print(
+                    f"{'quiet' if sound[run] else 'FLAGGED':<7} without a fault: {' '.join(run)}", flush=True
+                )
+            verdict, seen = judge(fault, copy, run)
+            if run is not None and not sound[run]:
+                verdict = "broken"  # what flags sound code says nothing
             caught += verdict == "caught"
             print(f"{verdict:<7} {fault.name:<66} {seen[:90]}".rstrip(), flush=True)
     print(f"caught {caught} of {len(faults)}, {time.monotonic() - began:.0f} s")

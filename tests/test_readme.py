@@ -44,7 +44,7 @@ SESSIONS = [
     for block in blocks(page, "sh")
     for session in (
         [commands(block)]
-        if any(c[1] in ("figure", "distilled") for c in commands(block))
+        if any(c[1] in ("figure", "distilled", "runs") for c in commands(block))
         else [[c] for c in commands(block)]
     )
 ]
@@ -76,7 +76,7 @@ def test_commands_run(fedpriv, tmp_path, monkeypatch, page, session):
 
 def quickly(command: list[str], folder: Path) -> list[str]:
     """The same with two values of each list and little work, leaving alone what the command sweeps."""
-    if command[0] not in ("run", "privacy", "features", "distilled") or "--help" in command:
+    if command[0] not in ("run", "privacy", "audit", "features", "distilled") or "--help" in command:
         return command
     command = [re.sub(r"^([\w./]+=[^,\[]+,[^,]+),.*", r"\1", word) for word in command]
     if command[0] == "features":

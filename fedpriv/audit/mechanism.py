@@ -199,8 +199,9 @@ def _direction(bench: Bench, client: int, sides: Any) -> Tensor:
             with quiet():
                 pair.append(_seen(bench, bench.round(messages=messages, able=who, train=False), client))
         if pair[0] is not None and pair[1] is not None and not torch.equal(pair[0], pair[1]):
-            change = (pair[0] - pair[1]).double()
-            return change / change.norm()
+            change: Tensor = (pair[0] - pair[1]).double()
+            unit: Tensor = change / change.norm()
+            return unit
     return torch.zeros_like(pair[0] if pair[0] is not None else torch.zeros(1)).double()
 
 

@@ -31,7 +31,8 @@ def losses(trainer: Trainer, data: ClientData) -> np.ndarray:
         loss, _ = trainer.engine.predict(rows, trainer.store["statistics"][client], data.owned[client], data)
         inside: Tensor = torch.arange(data.owned.shape[1])[None, :] < data.size[client.cpu()][:, None]
         found.append(loss.cpu()[inside].double().numpy())
-    return np.nan_to_num(np.concatenate(found), nan=1e30, posinf=1e30)
+    whole: np.ndarray = np.nan_to_num(np.concatenate(found), nan=1e30, posinf=1e30)
+    return whole
 
 
 def audit(trainer: Trainer, accuracy: float, classes: int) -> Result:

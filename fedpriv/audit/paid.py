@@ -93,10 +93,10 @@ def _recomputed(charge: Charge, count: int, delta: float, how: str) -> float | N
             return None
     if how == "rdp":
         orders = list(ORDERS)
-        curve = sum(compute_rdp(q=q, noise_multiplier=z, steps=n, orders=orders) for q, z, n in releases)
+        total = sum(compute_rdp(q=q, noise_multiplier=z, steps=n, orders=orders) for q, z, n in releases)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Optimal order is the")
-            return float(get_privacy_spent(orders=orders, rdp=curve, delta=delta)[0])
+            return float(get_privacy_spent(orders=orders, rdp=total, delta=delta)[0])
     accountant = PLDAccountant(value_discretization_interval=1e-3)
     for q, z, n in releases:
         one: DpEvent = GaussianDpEvent(z)

@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from fedpriv.commands import sweeping
 from fedpriv.commands.objective import names_of, values_of
+from fedpriv.config import searching
 from fedpriv.config.composing import title
 from fedpriv.config.names import part_names, register
 from fedpriv.config.options import filled
@@ -19,6 +20,7 @@ from fedpriv.session.execution import execute
 from fedpriv.session.screen import console
 
 register()
+searching.register()
 
 
 failure: BaseException | None = None  # of a single run: Hydra would wrap it in lines of its own
@@ -37,9 +39,7 @@ def run(cfg: DictConfig) -> dict[str, Any] | list[float] | str | None:
         console.rule(f"cell {context.job.num}: {sweeping.cell_name(context)}", align="left")
     try:
         cfg = filled(cfg, typed)
-        searched = (
-            names_of(cfg) if in_sweep and context.sweeper.get("_target_") == SearchConf._target_ else None
-        )
+        searched = names_of(cfg) if in_sweep and context.sweeper["_target_"] == SearchConf._target_ else None
         summary = execute(cfg, folder, title(cfg, part_names(cfg, context.runtime.choices, typed)))
         sweeping.summary = summary
         return summary if searched is None else values_of(summary, searched)

@@ -1,9 +1,6 @@
 """The command line: `fedpriv run` and its neighbours. `run` is Hydra's, with two short names."""
 
-import contextlib
-import io
 import os
-import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,6 +13,7 @@ USAGE = """\
 fedpriv: compose, run and honestly account private federated learning experiments
 
   fedpriv run [group=option ...] [key=value ...]   one experiment; with -m a sweep over comma lists
+  fedpriv evaluate RUN [dataset=...]               how the model a run kept does on test samples
   fedpriv figure KIND FOLDER ... [out=FILE.png]    figures of finished runs: emd-epsilon, loss, samples, ...
   fedpriv reproduce PAPER/ARTIFACT [--scale cpu]   the runs of a published table or figure
   fedpriv table PAPER/ARTIFACT                     what came of them beside the printed numbers
@@ -41,10 +39,20 @@ examples
 `fedpriv run --help` lists every key, `fedpriv features --help` every encoder.
 Tab completion: eval "$(fedpriv -sc install=bash)"
 """
+DATA = """\
+usage: fedpriv data list | fetch [name ...] | verify [name ...] [data_dir=FOLDER]
+
+  list     every data set: what it is, how large, whether its files are there
+  fetch    download what is missing or damaged, all of it or the sets named
+  verify   check the files: by published checksum, else by the number of samples
+
+The folder is data_dir, else FEDPRIV_DATA, else your cache folder. Your own data need none: dataset=files.
+"""
 COMMANDS = (
     "run",
     "runs",
     "board",
+    "evaluate",
     "reproduce",
     "table",
     "report",
@@ -103,6 +111,7 @@ def _dispatch(arguments: list[str]) -> int:
         "run": _run,
         "runs": _runs,
         "board": _board,
+        "evaluate": _evaluate,
         "reproduce": _reproduce,
         "table": _table,
         "report": _report,
@@ -120,8 +129,21 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _run(rest: list[str]) -> int:
     from fedpriv.commands.run import main
+    from fedpriv.ranks.launchers import place
 
-    return main(rest)
+    if place() is None:
+        return main(rest)
+    from fedpriv.ranks.following import follow
+    from fedpriv.ranks.starting import started_outside
+
+    with started_outside() as group:
+        return follow(group) if group.rank else main(rest)
+
+
+def _evaluate(rest: list[str]) -> int:
+    from fedpriv.commands.evaluate import evaluate
+
+    return evaluate(rest)
 
 
 def _reproduce(rest: list[str]) -> int:
@@ -183,54 +205,9 @@ def _figure(rest: list[str]) -> int:
 
 
 def _complete(arguments: list[str]) -> int:
-    """Hydra's completion, without the word `run` it does not know and with the short names."""
-    from fedpriv.commands.job import hydra_main
-    from fedpriv.config.composing import SHORT, expand
-    from fedpriv.config.schema import GROUPS
+    from fedpriv.commands.completion import complete
 
-    words = os.environ.get("COMP_LINE", "").split(" ")
-    if len(words) == 2:
-        print(" ".join(COMMANDS))
-        return 0
-    if words[1:2] == ["figure"]:
-        from fedpriv.figures.command import complete
-
-        print(complete(words))
-        return 0
-    if len(words) > 2 and words[1] == "features":
-        from fedpriv.encoders.settings import completions
-
-        print(" ".join(completions(words[-1])))
-        return 0
-    short = None
-    if len(words) > 2:
-        short = next((s for s in SHORT if words[-1].startswith((s + "=", s + "."))), None)
-        found = re.fullmatch(r"(\w+)\.\w*", expand(words[-1]))
-        if found and found.group(1) in GROUPS:
-            print(" ".join(_keys(found.group(1), words[2:-1], words[-1])))
-            return 0
-        os.environ["COMP_LINE"] = " ".join([words[0], *map(expand, words[2:])])
-    sys.argv = [sys.argv[0], *[a for a in arguments if a not in COMMANDS]]
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        hydra_main()
-    text = re.sub(r"(?<!\S)paper(/\S*)?(?!\S)", "", output.getvalue())  # recipes, not options
-    print(re.sub(rf"\b{SHORT[short]}(?=[=.])", short, text) if short else text, end="")
-    return 0
-
-
-def _keys(group: str, before: list[str], word: str) -> list[str]:
-    """What a group's option has that begins as the word does."""
-    from fedpriv.config.composing import in_one_line
-
-    try:
-        with in_one_line():
-            node = _compose([w for w in before if w and w not in ("-m", "--multirun")]).get(group)
-    except UserError:  # nothing can be proposed for a line that is wrong
-        return []
-    start = word.partition(".")[0]
-    keys = [f"{start}.{key}=" for key in node or () if key != "_target_"]
-    return [key for key in keys if key.startswith(word)]
+    return complete(arguments, COMMANDS)
 
 
 def _compose(rest: list[str]) -> Any:
@@ -257,7 +234,11 @@ def _audit(rest: list[str]) -> int:
 
 
 def _list(rest: list[str]) -> int:
-    from fedpriv.config.catalogue import show
+    from fedpriv.config.catalogue import HELP, show
+
+    if {"-h", "--help"} & set(rest):
+        print(HELP, end="")
+        return 0
 
     show(rest)
     return 0
@@ -286,6 +267,9 @@ def _distilled(rest: list[str]) -> int:
 
 
 def _data(rest: list[str]) -> int:
+    if {"-h", "--help"} & set(rest):
+        print(DATA, end="")
+        return 0
     from fedpriv.datasets import default_data_dir
     from fedpriv.datasets.commands import data_fetch, data_list, data_verify
 

@@ -10,6 +10,7 @@ trials or, with `trials_law`, that of the best of a random number of random tria
 """
 
 import json
+import logging
 import secrets
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from hydra_plugins.hydra_optuna_sweeper._impl import OptunaSweeperImpl, create_p
 from omegaconf import DictConfig, OmegaConf
 from optuna.trial import Trial, TrialState
 
+from fedpriv.commands.objective import HELD_OUT
 from fedpriv.config import identity
 from fedpriv.config.composing import shown
 from fedpriv.config.limits import cut
@@ -28,14 +30,14 @@ from fedpriv.errors import UserError
 from fedpriv.files import json_text, make_folder, read_json, write_atomically
 from fedpriv.privacy import search as cost
 from fedpriv.randomness.source import seed_for
-from fedpriv.session.screen import console, number
+from fedpriv.session.screen import console, errors, number
 
 _TRIALS = "fedpriv:trials"
 _FOLDER = "fedpriv:folder"
 _AGREE = 1e-3  # how far curves of trials that cost the same may be apart
 
 
-class Search(OptunaSweeperImpl):  # type: ignore[misc]
+class Search(OptunaSweeperImpl):
     def __init__(
         self,
         *,
@@ -64,7 +66,8 @@ class Search(OptunaSweeperImpl):  # type: ignore[misc]
         self.kind, self.law, self.shape = sampler, trials_law, trials_shape
 
     def sweep(self, arguments: list[str]) -> None:
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        assert self.config is not None
+        optuna.logging.set_verbosity(logging.WARNING)
         self._process_searchspace_config()
         told = [*self._parse_sweeper_params_config(), *arguments]
         space, fixed = create_params_from_overrides(told)
@@ -92,7 +95,7 @@ class Search(OptunaSweeperImpl):  # type: ignore[misc]
             while len(batch) < self.n_jobs and not under_way and len(study.trials) < total:
                 batch.append(self._asked(study, space))
             self._launch(study, batch, fixed, len(directions))
-        self._report(study, folder, directions)
+        self._report(study, folder, directions, str(fixed.get("objective", "")))
 
     def _text(self, space: dict[str, Any], fixed: dict[str, Any], directions: list[str]) -> str:
         """What makes two searches the same."""
@@ -132,26 +135,28 @@ class Search(OptunaSweeperImpl):  # type: ignore[misc]
 
     def _launch(self, study: optuna.Study, batch: list[Trial], fixed: dict[str, Any], wanted: int) -> None:
         cells = [tuple(f"{k}={v}" for k, v in {**trial.params, **fixed}.items()) for trial in batch]
+        assert self.launcher is not None
         returns = self.launcher.launch(cells, initial_job_idx=self.job_idx)
         self.job_idx += len(returns)
-        wrong = None
+        problem = ""
         for trial, done in zip(batch, returns, strict=True):
             value = done.return_value
+            assert done.hydra_cfg is not None
             trial.set_user_attr(_FOLDER, str(done.hydra_cfg.hydra.runtime.output_dir))
-            if isinstance(value, list) and len(value) != wanted:
-                wrong = (
+            if isinstance(value, list) and len(value) == wanted:
+                study.tell(trial, value)
+                continue
+            study.tell(trial, state=TrialState.FAIL)  # the sweep's report says why
+            problem = str(value)
+            if isinstance(value, list):
+                problem = (
                     f"objective: {len(value)} of them, but hydra.sweeper.direction has {wanted}; give a "
                     "direction for each, such as hydra.sweeper.direction=[maximize,minimize]"
                 )
-            if wrong or not isinstance(value, list):  # the sweep's report says why
-                study.tell(trial, state=TrialState.FAIL)
-                wrong = wrong or str(value)
-            else:
-                study.tell(trial, value)
-        if wrong and not any(t.state == TrialState.COMPLETE for t in study.trials):
-            raise UserError(wrong)
+        if problem and not any(t.state == TrialState.COMPLETE for t in study.trials):
+            raise UserError(problem)
 
-    def _report(self, study: optuna.Study, folder: Path, directions: list[str]) -> None:
+    def _report(self, study: optuna.Study, folder: Path, directions: list[str], objective: str) -> None:
         done = [t for t in study.trials if t.state == TrialState.COMPLETE]
         best = study.best_trials if len(directions) > 1 else [study.best_trial] if done else []
         spent = price(
@@ -171,6 +176,11 @@ class Search(OptunaSweeperImpl):  # type: ignore[misc]
         for t in best:
             options = " ".join(f"{shown(k)}={_short(v)}" for k, v in t.params.items())
             console.print(f"best: {options} ({', '.join(map(_short, t.values))})", soft_wrap=True)
+        if "accuracy" in objective and HELD_OUT not in objective:
+            errors.print(
+                "warning: the best is picked on test data, where it looks too good; set validation=0.1",
+                soft_wrap=True,
+            )
         console.print(
             f"privacy: one run epsilon {number(spent['epsilon_one_run'])}, the whole search epsilon "
             f"{number(spent['epsilon_search'])} at delta {number(spent['delta'])} ({spent['search_is']})",

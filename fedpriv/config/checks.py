@@ -35,6 +35,8 @@ def check(cfg: DictConfig) -> None:
             f"samples_at={cut(cfg.samples_at)}: there is no round {late[0]}; choose from 0 to "
             f"rounds={cfg.rounds}"
         )
+    if cfg.processes > cfg.clients:
+        raise UserError(f"processes={cfg.processes}: more than clients={cfg.clients}; use fewer")
     if cfg.clients * cfg.rounds > MEMORY_ROWS:
         raise UserError(
             f"clients={cfg.clients} for rounds={cfg.rounds}: a run keeps a number a client and round, at "

@@ -26,7 +26,8 @@ from fedpriv.errors import UserError
 
 # Where a run happens and how it is watched: none of it changes what is computed. The kind of device does.
 IGNORED = (
-    "data_dir", "device", "threads", "logger", "checkpoint", "resume", "target", "objective", "personal",
+    "data_dir", "device", "threads", "processes", "logger", "checkpoint", "resume", "target", "objective",
+    "personal",
     "dataset.download",
 )  # fmt: skip
 # Keys added since results were committed, each with what runs had before it: at that value the key does not
@@ -36,7 +37,11 @@ ADDED: dict[str, Any] = {
     "separation": None,
     "validation": 0,
     "server": {"_target_": "fedpriv.servers.base.SGD"},
+    "dataset.after_transform": False,
+    "model.size": "small",
 }
+# Values that compute the very same as another: {"group.key": {value: the one it is told as}}.
+SAME: dict[str, dict[str, str]] = {"dataset.dn": {"unit": "none"}}  # mean 0 and variance 1 change nothing
 KINDS = ("cpu", "cuda", "mps")
 _LENGTH, _SHORT = 16, 8
 
@@ -51,6 +56,10 @@ def of_config(cfg: DictConfig, device: str | None = None) -> str:
         _drop(content, path)
     for path, before in ADDED.items():
         _drop(content, path, _number(before))
+    for path, same in SAME.items():
+        group, _, key = path.partition(".")
+        if (told := content.get(group, {}).get(key)) in same:
+            content[group][key] = same[told]
     content["device"] = device or kind_of_device(cfg.device)
     return digest(json.dumps(content, sort_keys=True).encode())
 

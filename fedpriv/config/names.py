@@ -7,7 +7,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf, flag_override
 
-from fedpriv.config import identity, searching
+from fedpriv.config import identity
 from fedpriv.config.checks import check_keys, check_names, check_references
 from fedpriv.config.limits import ANY, WHOLE
 from fedpriv.config.options import filled, keys_of
@@ -17,7 +17,6 @@ from fedpriv.config.schema import GROUPS, Schema, described
 def register() -> None:
     """Make the schema and the resolvers known to Hydra; may be called again."""
     ConfigStore.instance().store(name="schema", node=Schema)
-    searching.register()
     OmegaConf.register_new_resolver("run_name", _run_name, replace=True)
     OmegaConf.register_new_resolver("settings_help", _help, replace=True)
     OmegaConf.register_new_resolver("groups_help", _groups_help, replace=True)

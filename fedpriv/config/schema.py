@@ -105,6 +105,9 @@ class Schema:
     dtype: str = _setting("float32", "number format", choices=("float32", "float64"))
     engine: str = _setting("fast", "fast, or the one-client-at-a-time oracle", choices=("fast", "loop"))
     threads: int | None = _setting(None, "worker threads on a CPU; null: one per core", least=1, most=1024)
+    processes: int = _setting(
+        1, "processes on this machine that share the run: the same numbers", least=1, most=1024
+    )
     data_dir: str | None = _setting(
         "${oc.env:FEDPRIV_DATA,null}", "folder of the data sets; null: the user's cache folder"
     )

@@ -39,7 +39,7 @@ from fedpriv.uploads.secure_sum import SecureSum
 
 def mechanism_checks(new: Callable[[], Mechanism]) -> Iterator[Check]:
     facts = setting()
-    if getattr(new(), "facts", None) and new().facts.participation.fixed:
+    if (said := getattr(new(), "facts", None)) is not None and said.participation.fixed:
         facts = replace(facts, sample_rate=1.0)
 
     def ready() -> tuple[Mechanism, Aggregator, Upload, Any]:

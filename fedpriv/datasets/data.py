@@ -9,8 +9,6 @@ if TYPE_CHECKING:  # a data set that is only named needs no torch
     import torch
     from torch import Tensor
 
-from fedpriv.accelerator import there
-
 
 @dataclass(frozen=True)
 class Data:
@@ -25,7 +23,9 @@ class Data:
     mean: tuple[float, ...] = (0.0,)  # per channel, after uint8 / 255; one value serves all channels
     std: tuple[float, ...] = (1.0,)
     vocabulary: int = 0  # token data only: number of ids, padding and unknown included
+    owners: tuple["Tensor", ...] = ()  # whose each training, and perhaps each test, sample is: int64 [N]
     not_covered: tuple[str, ...] = ()  # what went into these samples from everybody's
+    standard: "tuple[Tensor, Tensor] | None" = None  # mean and deviation [d] of what a transform gives
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -36,14 +36,18 @@ class Data:
     def fingerprint(self) -> str:
         """Sixteen characters that change with any sample, label or scale."""
         found = hashlib.sha256(repr((self.classes, self.mean, self.std, self.vocabulary)).encode())
-        for part in (self.x_train, self.y_train, self.x_test, self.y_test):
+        for part in (self.x_train, self.y_train, self.x_test, self.y_test, *self.owners):
             found.update(f"{part.dtype} {tuple(part.shape)}".encode())
             found.update(part.contiguous().numpy().data)
+        for statistic in self.standard or ():
+            found.update(statistic.contiguous().numpy().data)
         return found.hexdigest()[:16]
 
     def prepare(self, x: "Tensor", dtype: "torch.dtype | None" = None) -> "Tensor":
         """Scale samples of any leading shape, into float32 unless told; token ids pass unchanged."""
         import torch
+
+        from fedpriv.accelerator import there
 
         dtype = dtype or torch.float32
         if x.dtype == torch.int64:

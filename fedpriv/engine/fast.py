@@ -5,7 +5,7 @@ scales better than threads inside a product, keeps a chunk's weights in cache, a
 independent of how many cores there are.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
@@ -27,6 +27,8 @@ from fedpriv.engine.work import Rows, Trained, Work
 
 _CACHE = 24 << 20  # bytes of weights a chunk may hold on a CPU
 _LIGHT = 16 << 20  # multiplications a step of all clients below which threads cost more than they bring
+_LIGHT_ELSEWHERE = 4 << 30  # the same for devices
+_WORTH, _GROUPS = 4, 24  # groups that this much work is divided into, and the most for more work
 _ACTIVATIONS = 96 << 20  # bytes of activations a chunk may hold; with more, each step asks for new pages
 _EVALUATION = 64 << 20  # bytes of activations a worker may hold when only predicting
 _UNSEEN = 1 << 16  # numbers a sample is taken to need before any training
@@ -76,26 +78,28 @@ class FastEngine(Engine):
             for job in jobs:
                 self._pool.submit(one, job).result()
 
-    def _chunks(self, work: Work, data: ClientData, light: bool) -> list[Rows]:
-        """Groups of clients: weights in cache, activations within bounds, work for every worker."""
-        clients, width = len(work.clients), work.plan.index.shape[2]
-        size, floats = work.rows.element_size(), max(1, width * self._cost_of(work, data).floats)
-        if self.device.type == "cpu":
+    def groups(self, work: Work, data: ClientData) -> list[Rows]:
+        """Weights in cache, activations within bounds, and work for several workers if there is enough."""
+        clients, width, on_cpu = len(work.clients), work.plan.index.shape[2], self.device.type == "cpu"
+        cost, size = self._cost_of(work, data), work.rows.element_size()
+        floats, products = max(1, width * cost.floats), width * cost.products
+        if on_cpu:
             fitting = min(_CACHE // (size * self.layout.total), _ACTIVATIONS // (size * floats))
         else:
             fitting = room.for_clients(self.device, self.layout.total, floats, size)
-        fair = clients if light else -(-clients // self.workers)
-        chunk = max(1, min(fitting, fair))
-        turns = -(-clients // (chunk * self.workers))
-        if turns > 1:  # as many chunks for every worker, all of one size
-            chunk = -(-clients // (turns * self.workers))
+        fair, light = clients, _LIGHT if on_cpu else _LIGHT_ELSEWHERE
+        if clients * products >= light:
+            fair = max(light // (_WORTH * products), -(-clients // _GROUPS))
+        count = -(-clients // max(1, min(fitting, fair)))
+        if count > 1:  # so that two or four workers have as much to do
+            count = min(clients, -(-count // _WORTH) * _WORTH)
         steps = work.plan.active.sum(1)
         if bool((steps == steps[0]).all()):
-            return [slice(first, min(first + chunk, clients)) for first in range(0, clients, chunk)]
+            return [slice(clients * n // count, clients * (n + 1) // count) for n in range(count)]
         # Clients with most steps come first in a group, so that the others can leave when they are done. They
         # are dealt out in turn, so that every group has some with many steps.
-        order, groups = steps.argsort(descending=True, stable=True), -(-clients // chunk)
-        return [order[group::groups] for group in range(groups)]
+        order = steps.argsort(descending=True, stable=True)
+        return [order[n::count] for n in range(count)]
 
     def _cost_of(self, work: Work, data: ClientData) -> Cost:
         """What one sample costs, seen once on one sample of one client."""
@@ -116,13 +120,13 @@ class FastEngine(Engine):
             self._cost = costs[0]
         return self._cost
 
-    def train(self, work: Work, data: ClientData) -> Trained:
+    def train(self, work: Work, data: ClientData, groups: Sequence[Rows] | None = None) -> Trained:
         loss = torch.zeros(len(work.clients), device=self.device)
         cost = self._cost_of(work, data)
         per_step = cost.products * work.plan.index.shape[2] * len(work.clients)
         light = per_step < _LIGHT or self.workers == 1
         self._each(
-            [(rows,) for rows in self._chunks(work, data, light)],
+            [(rows,) for rows in (self.groups(work, data) if groups is None else groups)],
             lambda net, rows: self._train_chunk(net, work, data, rows, loss, ahead=light),
             together=not light,
         )

@@ -17,8 +17,9 @@ _SAMPLES = 1 << 16  # predicted at once, at most
 
 def for_clients(device: torch.device, weights: int, floats: int, size: int) -> int:
     """How many clients of so many weights and activations, of `size` bytes each, train side by side in half
-    of what is free."""
-    return max(1, free_bytes(device) // 2 // (weights * (_COPIES * size + _DRAWING) + floats * size))
+    of what is free: a power of two, so that it stays the same when a little more or less is free."""
+    fitting = free_bytes(device) // 2 // (weights * (_COPIES * size + _DRAWING) + floats * size)
+    return 1 << max(1, fitting).bit_length() - 1
 
 
 def for_samples(device: torch.device, floats: int, size: int) -> int:

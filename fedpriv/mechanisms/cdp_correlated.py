@@ -30,6 +30,7 @@ from fedpriv.mechanisms.base import DIAGNOSTICS, FLOATS, TUNING, Mechanism
 from fedpriv.mechanisms.client_level import clip, one_budget
 from fedpriv.mechanisms.participation import Fixed
 from fedpriv.parts.declarations import MechanismFacts
+from fedpriv.privacy import relations
 from fedpriv.privacy.calibrate import noise_multiplier
 from fedpriv.privacy.events import Joint, SampledGaussian
 from fedpriv.privacy.ledger import Guarantee
@@ -37,7 +38,6 @@ from fedpriv.randomness.source import Source
 from fedpriv.rounds.setting import Round, Setting
 
 BANDS = 16  # if the separation allows as many
-RELATION = "add or remove what one client sends in all rounds, its place in the schedule kept"
 
 
 class CorrelatedCDP(Mechanism):
@@ -80,7 +80,7 @@ class CorrelatedCDP(Mechanism):
             )
         return Guarantee(
             unit=self.facts.unit,
-            relation=RELATION,
+            relation=relations.SCHEDULED,
             sampler=(
                 f"none: every client takes part in exactly {times} rounds, at least {separation} apart, "
                 "known beforehand; correlated noise rests on that, and no sampling amplifies it"

@@ -28,8 +28,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from dp_accounting.pld.common import DifferentialPrivacyParameters
-from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from torch import Tensor
 
 from fedpriv.errors import positive
@@ -125,6 +123,9 @@ class LDPUpdate(Mechanism):
                     ),
                 }
             }
+        from dp_accounting.pld.common import DifferentialPrivacyParameters
+        from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
+
         flower = math.sqrt(2 * math.log(1.25 / delta)) / epsilon
         guarantee = DifferentialPrivacyParameters(epsilon, delta)
         single = float(GaussianPrivacyLoss.from_privacy_guarantee(guarantee).standard_deviation)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedpriv.datasets.data import Data
 from fedpriv.errors import UserError
 from fedpriv.partitions.dealing import deal, followed, gather, proportional
 
@@ -40,6 +41,9 @@ class Partition(ABC):
         held = label_counts(train, y_train, classes)
         test = gather(self.test_owners(held, y_train, y_test, rng=rng), clients)
         return Split(train, test)
+
+    def know(self, data: Data) -> None:  # noqa: B027 (most need nothing)
+        """What a partition needs of the data besides their labels."""
 
     @abstractmethod
     def owners(self, y: np.ndarray, *, clients: int, classes: int, rng: np.random.Generator) -> np.ndarray:

@@ -106,8 +106,7 @@ class Ledger:
         for k in firsts:
             once = tuple(e for r in releases for e in r.charge(k))
             values.append(self.accountant.epsilon(charges[kinds[k]], counts[k].item(), self.delta, once))
-        found: np.ndarray = np.array(values)[where]
-        return found
+        return np.asarray(np.array(values)[where])
 
     def _alike(self, counts: np.ndarray, releases: Sequence[Release]) -> tuple[list[int], np.ndarray]:
         """Of clients that cost the same, one each; and which of these answers for a client, [K]."""

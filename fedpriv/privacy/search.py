@@ -41,7 +41,7 @@ def chance_of(shape: float, mean: float) -> float:
     """g, for a given E[K]."""
     if mean <= 1:
         return 1.0
-    return math.exp(brentq(lambda x: mean_of(shape, math.exp(x)) - mean, -40, -1e-9, xtol=1e-14))
+    return math.exp(float(brentq(lambda x: mean_of(shape, math.exp(x)) - mean, -40, -1e-9, xtol=1e-14)))
 
 
 def chances(law: Law, mean: float, shape: float) -> np.ndarray:

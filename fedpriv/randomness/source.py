@@ -113,7 +113,7 @@ class Source:
             z = self.normals_there(there(rows, target.device), target.shape[1], range(step, step + 1))[0]
             target.addcmul_(z.to(target.dtype), scale[:, None].to(target.dtype))
         elif target.dtype != torch.float32 or not target.is_contiguous():
-            target.addcmul_(self.normals(rows, target, step), scale[:, None].to(target.dtype))
+            target.add_(self.normals(rows, target, step).mul_(scale[:, None].to(target.dtype)))
         else:
             from fedpriv.randomness import compiled
 

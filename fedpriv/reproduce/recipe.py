@@ -13,9 +13,13 @@ It holds overrides of `fedpriv run` and the sweep over them, and no copy of a de
           leaves open, `stat` over several cells, `against` {axis: value, or {own: other}} for a difference
   left_out  [{fact: value}, reason] for printed numbers that no cell produces
   table   {rows: [axis, ...], columns: [axis, ...]}
+  notes   what came of it, in words, by someone who looked at the numbers; stands below the table
   figure  {x: axis, "round" or a number of ours, y: a number of ours, line: axis, panel: [axis, ...]}
   claims  orderings the paper states: {text, axis, values, only, metric}, the largest first
-  scales  cpu: {set: overrides, when: as above, seeds: 1, only: {axis: [values]}, cut: what and why}
+  scales  cpu: {set: overrides, when, omit: as above, seeds: 1, only: {axis: [values]}, cut: what and why}
+
+An axis named `reading` holds what a paper can be taken to mean where its text and its authors' code differ.
+The first reading is ours: printed numbers and claims belong to it; the others stand beside it in the table.
 
 Among the facts of a printed number are its artifact and its metric. What no recipe answers, and why, is in
 conf/paper/left_out.yaml.
@@ -44,9 +48,10 @@ SCALES: tuple[Scale, ...] = ("smoke", "cpu", "full")
 SMOKE = ("rounds=1", "local_steps=1")
 _KEYS = {
     "title", "base", "axes", "when", "omit", "values", "also", "read", "left_out", "table", "figure",
-    "claims", "scales",
+    "claims", "scales", "notes",
 }  # fmt: skip
 _FIGURE_KEYS = {"x", "y", "line", "panel"}
+READING = "reading"
 Rule = dict[str, tuple[str, ...]]  # fact or axis: allowed values
 
 
@@ -102,14 +107,22 @@ class Recipe:
         ]
         self.scales: dict[str, Any] = content.get("scales", {})
         self.figure: dict[str, Any] | None = content.get("figure")
+        self.notes: str = " ".join(content.get("notes", "").split())
         self._check()
+
+    @property
+    def readings(self) -> list[str]:
+        """Ours first, then those beside it; none where a paper can be read in one way only."""
+        return list(self.axes.get(READING, ()))
 
     def _check(self) -> None:
         """Refuse a recipe that names an axis or a value it does not have."""
         shown = [*self.table["rows"], *self.table["columns"]]
         if sorted(shown) != sorted(self.axes):
             self._wrong(f"the table shows {shown}, the axes are {list(self.axes)}")
-        cuts = [cut for scale in self.scales.values() for cut in (scale.get("only", {}),)]
+        cuts = [
+            cut for scale in self.scales.values() for cut in (scale.get("only", {}), *scale.get("omit", ()))
+        ]
         more = [rule for scale in self.scales.values() for rule, _ in _rules(scale.get("when", ()))]
         claimed = [_texts(c.only) | {c.axis: c.values} for c in self.claims]
         for rule in (*(r for r, _ in self.when), *self.omit, *map(_texts, cuts), *more, *claimed):
@@ -136,7 +149,9 @@ class Recipe:
         found = []
         for chosen in itertools.product(*(values.items() for values in self.axes.values())):
             facts = dict(zip(self.axes, (value for value, _ in chosen), strict=True))
-            if any(_agree(facts, rule) for rule in self.omit) or not _agree(facts, only or {}):
+            if any(_agree(facts, rule) for rule in (*self.omit, *map(_texts, cut.get("omit", ())))):
+                continue
+            if not _agree(facts, only or {}):
                 continue
             if any(facts[axis] not in allowed for axis, allowed in kept.items()):
                 continue
@@ -169,6 +184,8 @@ class Recipe:
 
     def _read(self, number: Printed) -> Printed:
         facts, metric, against = dict(number.facts), number.metric, number.against
+        if self.readings:
+            facts[READING] = self.readings[0]
         for rule, more in self.read:
             if _about(number, rule):
                 more = dict(more)

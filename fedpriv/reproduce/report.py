@@ -1,6 +1,7 @@
 """`fedpriv report`: everything that was reproduced in one self-contained HTML file."""
 
 import base64
+import csv
 import datetime
 import statistics
 from collections.abc import Sequence
@@ -15,12 +16,13 @@ from fedpriv.errors import UserError
 from fedpriv.files import write_atomically
 from fedpriv.reproduce import recipe as recipes
 from fedpriv.reproduce import results, rows
-from fedpriv.reproduce.compare import Answer, Comparison, Key
+from fedpriv.reproduce.compare import Comparison, Key
 from fedpriv.reproduce.draw import png
 from fedpriv.reproduce.reference import printed
 from fedpriv.reproduce.rows import Row
-from fedpriv.reproduce.table import layout, number, parts, quoted, told
+from fedpriv.reproduce.table import counted, layout, number, parts, quoted, told
 
+AUDITS = "audits.csv"  # beside the reproduced rows
 REPORT = rows.FOLDER / "report.html"
 
 
@@ -58,6 +60,7 @@ def render(comparisons: Sequence[Comparison], folder: Path) -> str:
         totals=_totals(run, len(comparisons)),
         papers=[{"name": p, "recipes": [_recipe(c) for c in run if c.recipe.paper == p]} for p in papers],
         privacy=[line for c in run for line in _privacy(c)],
+        audits=audits(folder),
         cost=[_cost(c) for c in run],
         revisions=sorted({r.about["git_revision"][:8] for r in every if r.about["git_revision"]}),
         torch=sorted({r.about["torch"] for r in every if r.about["torch"]}),
@@ -87,6 +90,7 @@ def _recipe(comparison: Comparison) -> dict[str, Any]:
     return {
         "name": recipe.name,
         "title": recipe.title,
+        "notes": recipe.notes,
         "runs": len(comparison.runs),
         "cuts": [f"Scale {s}: {recipe.cut(s)}" for s in recipes.SCALES if s in scales and recipe.cut(s)],
         "parts": [_typeset(comparison, *part) for part in parts(comparison)],
@@ -99,19 +103,18 @@ def _recipe(comparison: Comparison) -> dict[str, Any]:
 
 def _claims(comparison: Comparison) -> list[dict[str, str]]:
     """A line for each claim, or one for each view of accuracy where the two do not agree."""
-    views: dict[tuple[str, str, str], list[str]] = {}
+    views: dict[tuple[str, str, str, str], list[str]] = {}
     for h in comparison.held():
         if h.verdict != "not run":
-            counts = f"{h.holds} hold, {h.ties} tie, {h.fails} fail"
-            views.setdefault((h.claim.text, h.verdict, counts), []).append(h.view)
+            views.setdefault((h.claim.text, h.reading, h.verdict, counted(h)), []).append(h.view)
     return [
         {
-            "text": text,
+            "text": text + (f" ({reading})" if reading else ""),
             "verdict": verdict,
             "view": "both views" if len(seen) > 1 else f"the {seen[0]} view",
             "counts": counts,
         }
-        for (text, verdict, counts), seen in views.items()
+        for (text, reading, verdict, counts), seen in views.items()
     ]
 
 
@@ -139,7 +142,7 @@ def _cell(comparison: Comparison, key: Key | None, metric: str, name: str) -> di
     if key is None:
         return {"ours": "", "paper": "", "verdict": ""}
     ours, theirs = comparison.of_cell(key, metric, name)
-    verdict = Answer(theirs, ours).verdict.replace(" ", "-") if theirs else ""
+    verdict = comparison.answer(theirs).verdict.replace(" ", "-") if theirs else ""
     text = "-"
     if ours is not None:
         text = told(name, ours.mean) + (f" ± {number(ours.std)}" if ours.std is not None else "")
@@ -173,6 +176,32 @@ def _privacy(comparison: Comparison) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def audits(folder: Path) -> list[dict[str, str]]:
+    """What `fedpriv audit` measured of the methods (scripts/audit_sweep.py); no file: no section."""
+    path = folder.parent / AUDITS
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return [{**row, "broken": _broken(row), **_short(row)} for row in csv.DictReader(file)]
+
+
+def _short(row: dict[str, str]) -> dict[str, str]:
+    numbers = ("claimed", "provable", "measured", "provable_there", "largest_move")
+    return {key: f"{float(row[key]):.3g}" if row[key] else "none" for key in numbers}
+
+
+def _broken(row: dict[str, str]) -> str:
+    """A bound that breaks the promise, or only the method's claim."""
+    if row["kind"] != "bound" or not row["measured"]:
+        return ""
+    measured = float(row["measured"])
+    if row["provable_there"] and measured > float(row["provable_there"]):
+        return "promise"
+    return (
+        "claim" if row["audit"] == "one-run" and row["claimed"] and measured > float(row["claimed"]) else ""
+    )
 
 
 def _span(values: Sequence[float | None], nothing: str) -> str:

@@ -15,7 +15,7 @@ from fedpriv.errors import UserError
 from fedpriv.files import write_atomically
 from fedpriv.reproduce import recipe as recipes
 from fedpriv.reproduce import rows
-from fedpriv.reproduce.compare import Comparison, Key
+from fedpriv.reproduce.compare import VERDICTS, Comparison, Held, Key
 from fedpriv.reproduce.draw import png
 from fedpriv.reproduce.rules import RULES
 
@@ -160,19 +160,23 @@ def show(comparison: Comparison, console: Console) -> None:
 def remarks(comparison: Comparison) -> list[str]:
     """Verdicts, claims, numbers quoted in the text and what is left out, a line each."""
     recipe, answers = comparison.recipe, comparison.answers()
-    counts = {
-        v: sum(a.verdict == v for a in answers) for v in ("within", "better", "worse", "diverged", "not run")
-    }
-    texts = []
-    if answers:
+    texts = [f"notes     {recipe.notes}"] if recipe.notes else []
+    for reading in recipe.readings or [""]:
+        if not answers:
+            break
+        found = comparison.answers(reading) if reading else answers
+        counts = {v: sum(a.verdict == v for a in found) for v in VERDICTS}
         told = ", ".join(f"{n} {v}" for v, n in counts.items() if n)
         close = "within: 0.03 of an accuracy, 5 % of others"
-        texts.append(f"verdict   {len(answers)} printed numbers: {told} ({close})")
+        by = f", reading {reading}" if reading else ""
+        texts.append(f"verdict   {len(answers)} printed numbers{by}: {told} ({close})")
     texts += [f"quoted    {text}" for text in quoted(comparison)]
     for h in comparison.held():
-        counted = f"{h.holds} hold, {h.ties} tie, {h.fails} fail"
+        if h.reading and h.reading != recipe.readings[0] and h.verdict == "not run":
+            continue
         seen = f" in the {h.view} view" if h.claim.metric == "accuracy" else ""
-        texts.append(f"claim     {h.claim.text}: {h.verdict}{seen} ({counted})")
+        by = f", reading {h.reading}" if h.reading else ""
+        texts.append(f"claim     {h.claim.text}: {h.verdict}{seen}{by} ({counted(h)})")
     scales = sorted({run.scale for run in comparison.runs})
     seeds = sorted({len(r) for r in comparison.cells.values()})
     told = f"scale {', '.join(scales)}, seeds a cell {', '.join(map(str, seeds))}"
@@ -180,6 +184,12 @@ def remarks(comparison: Comparison) -> list[str]:
     for why in dict.fromkeys(why for _, why in recipe.left_out):
         texts.append(f"left out  {why}")
     return texts
+
+
+def counted(held: Held) -> str:
+    """How often a claim holds, and on how many seeds that stands."""
+    seeds = f", {held.seeds} seed{'s' if held.seeds > 1 else ''}" if held.seeds else ""
+    return f"{held.holds} hold, {held.ties} tie, {held.fails} fail{seeds}"
 
 
 def quoted(comparison: Comparison) -> list[str]:
@@ -223,10 +233,9 @@ def _as_csv(comparison: Comparison) -> str:
     writer = csv.writer(text, lineterminator="\n")
     axes = list(comparison.recipe.axes)
     writer.writerow([*axes, "metric", "ours", "std", "seeds", "paper", "difference", "verdict"])
-    answers = {a.printed.line: a for a in comparison.answers()}
     for (_, metric, name), key in itertools.product(parts(comparison), comparison.keys()):
         ours, theirs = comparison.of_cell(key, metric, name)
-        answer = answers.get(theirs.line) if theirs else None
+        answer = comparison.answer(theirs) if theirs else None
         difference = answer.difference if answer else None
         std = ours.std if ours else None
         mean, seeds = (ours.mean, ours.seeds) if ours else (None, None)

@@ -10,6 +10,7 @@ from fedpriv.config import identity
 from fedpriv.config.identity import Identity
 from fedpriv.errors import UserError
 from fedpriv.files import json_text, read_json, remove, write_atomically
+from fedpriv.loggers.sent import LOGGED
 from fedpriv.parts.making import source
 from fedpriv.session import checkpoint
 from fedpriv.session.model_file import MODEL, PERSONAL
@@ -25,7 +26,7 @@ FORGET = (
     (checkpoint.NAME, checkpoint.PREVIOUS),
     ("metrics.csv", "clients.csv", "privacy.json", CONFIG, STATUS, *SAMPLES),
     ("curves.png", "budgets.png", "partition.png", "partition.csv"),
-    (MODEL, PERSONAL),
+    (MODEL, PERSONAL, LOGGED),
     (KEY,),
     (IDENTITY,),
 )

@@ -12,6 +12,7 @@ from fedpriv.config.checks import check
 from fedpriv.config.mistakes import explain
 from fedpriv.errors import Interrupted, UserError
 from fedpriv.files import LOCK, alone, json_text, make_folder, read_json, write_atomically
+from fedpriv.loggers import sent
 from fedpriv.session.claim import CONFIG, IDENTITY, KEY, STATUS, claim, other_code, with_target
 from fedpriv.session.screen import console, errors, result_table
 
@@ -38,6 +39,7 @@ def execute(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
         if remark := other_code(finished):
             errors.print(f"warning: {remark}", soft_wrap=True)
         result_table(finished, read_json(folder / "privacy.json"), folder)
+        sent.send(cfg, folder, finished)
         return finished
 
 

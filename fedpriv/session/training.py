@@ -4,6 +4,7 @@ import os
 import secrets
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +14,18 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from fedpriv.accelerator import described
-from fedpriv.building import Run, build
+from fedpriv.building import Run
 from fedpriv.config import identity
 from fedpriv.config.identity import Identity
 from fedpriv.errors import Interrupted, UserError
 from fedpriv.files import write_atomically
+from fedpriv.loggers import sent
+from fedpriv.loggers.base import Logger
 from fedpriv.parts.making import make, source
 from fedpriv.randomness.source import KEY_BYTES
+from fedpriv.ranks.following import assembled
+from fedpriv.ranks.group import Ranks
+from fedpriv.ranks.starting import together
 from fedpriv.rounds.trainer import Trainer
 from fedpriv.session import checkpoint, model_file
 from fedpriv.session.claim import CONFIG, IDENTITY, KEY, another, same_data
@@ -32,8 +38,18 @@ LOSSES = ("train_loss_mean", "loss_local", "loss_global", "emd_mean")
 
 def train(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
     """Train the run that `folder` is claimed for, or what is left of it; its summary."""
+    with together(cfg) as ranks:
+        return _train(cfg, ranks, folder, title)
+
+
+def _train(cfg: DictConfig, ranks: Ranks, folder: Path, title: str) -> dict[str, Any]:
+    logger = make(cfg, "logger")
     with preparing():
-        run = build(cfg, secret=lambda: _secret(folder))
+        key = _secret(folder) if cfg.noise_seed == "os" else None
+        with ranks.everywhere("build", cfg, key):
+            run = assembled(cfg, key, ranks)
+        with ranks.everywhere("prepare"):
+            run.prepare()
         samples = KeptSamples(cfg.samples_at, run)
     if cfg.device == "auto":
         console.print(f"device=auto: {described(run.trainer.setting.device)}")
@@ -45,7 +61,7 @@ def train(cfg: DictConfig, folder: Path, title: str) -> dict[str, Any]:
     before = _continue(folder, run, samples, own)
     recorder = Recorder(folder, run.trainer, before)
     write_atomically(marker, str(own).encode())
-    return _rounds(cfg, run, samples, recorder, folder, title, own)
+    return _rounds(cfg, run, samples, recorder, logger, folder, title, own)
 
 
 def _rounds(
@@ -53,14 +69,14 @@ def _rounds(
     run: Run,
     samples: KeptSamples,
     recorder: Recorder,
+    logger: Logger,
     folder: Path,
     title: str,
     own: Identity,
 ) -> dict[str, Any]:
     trainer = run.trainer
     write_atomically(folder / CONFIG, OmegaConf.to_yaml(cfg, resolve=True).encode())
-    logger = make(cfg, "logger")
-    logger.start(name=folder.name, config=_plain(cfg), folder=folder)
+    logger.start(name=folder.name, config=sent.plain(cfg), folder=folder)
 
     def report() -> dict[str, Any]:
         privacy = trainer.ledger.report(noise_seeded=trainer.seeded)
@@ -79,9 +95,11 @@ def _rounds(
 
     drawn = False
     samples.keep(trainer)
-    with _stop_request() as wanted, Watch(cfg.rounds, trainer.next_round) as watch:
+    with _stop_request(trainer.ranks.echo) as wanted, Watch(cfg.rounds, trainer.next_round) as watch:
         while trainer.next_round < cfg.rounds and not trainer.exhausted:
-            row = recorder.add(trainer.round())
+            with trainer.ranks.everywhere("round"):
+                result = trainer.round()
+            row = recorder.add(result)
             samples.keep(trainer)
             watch.show(row)
             logger.log(row)
@@ -118,7 +136,8 @@ def _rounds(
     pictures.curves(recorder, title, folder)
     samples.write(folder)
     model_file.write(run, folder, personal=cfg.personal)
-    logger.finish(summary, {"clients": folder / "clients.csv", "partition": folder / "partition.csv"})
+    logger.finish(summary, sent.tables(folder))
+    sent.note(logger, cfg, folder)
     recorder.json("summary.json", summary)  # its presence says the run is complete
     (folder / KEY).unlink(missing_ok=True)
     privacy = report()
@@ -156,12 +175,6 @@ def _remarks(trainer: Trainer, cfg: DictConfig, recorder: Recorder) -> list[str]
     return found
 
 
-def _plain(cfg: DictConfig) -> dict[str, Any]:
-    content = OmegaConf.to_container(cfg, resolve=True)
-    assert isinstance(content, dict)
-    return {str(k): v for k, v in content.items()}
-
-
 def _secret(folder: Path) -> bytes:
     """The run's key from the operating system, made once.
 
@@ -197,7 +210,8 @@ def _continue(folder: Path, run: Run, samples: KeptSamples, own: Identity) -> di
     if made.config != own.config:
         raise another(folder)
     same_data(made, own, folder)
-    run.trainer.load(state)
+    with run.trainer.ranks.everywhere("load", state):
+        run.trainer.load(state)
     samples.load(state.get("samples", {}))
     console.print(f"continuing after round {run.trainer.next_round}")
     recorded: dict[str, Any] = state["recorded"]
@@ -205,16 +219,20 @@ def _continue(folder: Path, run: Run, samples: KeptSamples, own: Identity) -> di
 
 
 @contextmanager
-def _stop_request() -> Iterator[threading.Event]:
-    """The first Ctrl-C asks to stop after the round; a second one stops at once."""
-    wanted = threading.Event()
+def _stop_request(echo: float = 0.0) -> Iterator[threading.Event]:
+    """The first Ctrl-C asks to stop after the round; a second one, later than `echo` seconds, at once."""
+    wanted, asked = threading.Event(), 0.0
     if threading.current_thread() is not threading.main_thread():
         yield wanted  # a worker of a parallel launcher: signals go to its parent
         return
 
     def ask(number: int, frame: Any) -> None:
+        nonlocal asked
         if wanted.is_set():
+            if time.monotonic() - asked < echo:
+                return
             raise KeyboardInterrupt
+        asked = time.monotonic()
         wanted.set()
         errors.print("stopping after this round (Ctrl-C again: at once)")
 

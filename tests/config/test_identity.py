@@ -174,6 +174,15 @@ def test_the_file_of_statistics_is_among_the_files(config, tmp_path):
     assert before and identity.of_files(*dataset) != before
 
 
+def test_values_that_compute_the_same_are_one_run(config, tmp_path):
+    """A mean of 0 and a variance of 1 leave features as they are; other normalisations do not."""
+    kinds = ("none", "unit", "half")
+    none, unit, half = (identity.of_config(config(*on(tmp_path), f"dataset.dn={kind}")) for kind in kinds)
+    assert none == unit == identity.of_config(config(*on(tmp_path))) != half
+    after = identity.of_config(config(*on(tmp_path), "dataset.after_transform=false"))
+    assert after == none != identity.of_config(config(*on(tmp_path), "dataset.after_transform=true"))
+
+
 def test_what_is_written_is_read_again():
     own = Identity("0123", "4567", "")
     assert Identity.read(str(own)) == own and Identity.read("89abcdef") == Identity("", "", "")

@@ -9,9 +9,9 @@ import torch
 from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
-from fedpriv.parts.contracts import round_of, setting
 
 from fedpriv.building import build
+from fedpriv.contracts.trial import round_of, setting
 from fedpriv.engine.layout import Layout
 from fedpriv.mechanisms.cdp_correlated import CorrelatedCDP
 from fedpriv.privacy.accountants import RDP

@@ -9,10 +9,10 @@ import torch
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
-from fedpriv.parts.contracts import round_of, setting
 from scipy.stats import norm
 
 from fedpriv.building import build
+from fedpriv.contracts.trial import round_of, setting
 from fedpriv.engine.layout import Layout
 from fedpriv.mechanisms.ldp_update import LDPUpdate
 from fedpriv.privacy import accountants

@@ -98,7 +98,7 @@ def test_tails_reach_beyond_eight_deviations():
 
 
 def test_normals_are_those_of_their_words():
-    """Against Box and Muller's formula in double precision: bit by bit, a word is what the file says it is."""
+    """Against Box and Muller's formula in double precision: a word is, bit by bit, what the file says."""
     a, b = source(3).words([0, 1], 100_000).to(torch.int64)
     u = ((a % 2**31) * 2**15 + b // 2**17).double() / 2.0**46 + 2.0**-47
     g = ((b // 2 % 2**16).double() + 0.5) / 2**16 - 0.5

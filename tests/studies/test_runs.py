@@ -188,14 +188,15 @@ def test_a_failed_run_leaves_its_reason_until_it_is_run_again(tmp_path, monkeypa
     assert run.state == "finished" and not (tmp_path / "run" / reader.STATUS).exists()
 
 
-def test_a_run_that_cannot_be_built_is_listed_with_its_config(tmp_path):
-    cfg = package.compose(
-        *SMALL, "dp=none", "partition=classes", "partition.classes_per_client=10", "clients=4000"
-    )
-    with pytest.raises(UserError):
-        execute(cfg, tmp_path / "run", "")
+def test_a_run_that_broke_while_it_was_built_is_listed_with_its_config(tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("fedpriv.session.training.build", broken)
+    with pytest.raises(RuntimeError):
+        execute(package.compose(*SMALL, "dp=none"), tmp_path / "run", "")
     (run,) = reader.look([tmp_path])
-    assert run.state == "failed" and run.error and run.values["clients"] == 4000
+    assert run.state == "failed" and "out of memory" in run.error and run.values["clients"] == 4
 
 
 def test_somebody_elses_folder_is_not_marked(tmp_path):

@@ -49,9 +49,9 @@ def test_it_chooses_on_validation_data_and_continues_after_a_kill(fedpriv, tmp_p
     other = tmp_path / "killed"
     other.mkdir()
     monkeypatch.chdir(other)
-    from fedpriv.session import execution
+    from fedpriv.session import training
 
-    train, calls = execution._train, []
+    train, calls = training.train, []
 
     def killed(*arguments):
         calls.append(arguments)
@@ -59,10 +59,10 @@ def test_it_chooses_on_validation_data_and_continues_after_a_kill(fedpriv, tmp_p
             raise KeyboardInterrupt
         return train(*arguments)
 
-    monkeypatch.setattr(execution, "_train", killed)
+    monkeypatch.setattr(training, "train", killed)
     assert fedpriv(*call).code == 130
     assert len(runs(other)) == 2
-    monkeypatch.setattr(execution, "_train", train)
+    monkeypatch.setattr(training, "train", train)
     went_on = fedpriv(*call)
     assert went_on.code == 0 and "2 of its trials are done" in went_on.out, went_on.err
     assert sorted(runs(other)) == sorted(cells)  # the same trials, and no others
@@ -84,6 +84,7 @@ def test_several_objectives(fedpriv, tmp_path):
     done = fedpriv(*RUN, "hydra.sweeper.n_trials=2", *both, "dp=none", "lr=0.01,0.1")
     assert done.code == 0, done.err
     assert all(len(b["values"]) == 2 for b in search(tmp_path)["best"])
+    assert "picked on test data" in done.err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,123 @@
+"""Sound code passes; a fault in any seam is named. No part knows that it is audited."""
+
+import pytest
+import torch
+
+from fedpriv.audit import mechanism, sensitivity
+from fedpriv.audit.taps import Bench, quiet
+from fedpriv.engine.work import Private
+from fedpriv.mechanisms.ldp import DPSGD
+from fedpriv.mechanisms.participation import Poisson
+from fedpriv.randomness.source import Source
+
+TINY = ("model=logreg", "clients=5", "rounds=3", "batch_size=16", "threads=1")
+
+
+def failed(config, *overrides: str, choices: int = 6) -> list[str]:
+    """The checks that are not kept."""
+    found = sensitivity.audit(Bench(config(*TINY, *overrides)), choices).findings
+    assert len(found) > 5 and all(f.text for f in found)
+    return [f.check for f in found if f.verdict == "VIOLATED"]
+
+
+SOUND = [
+    "dp=ldp",
+    "dp=ldp transform=linear engine=loop",
+    "dp=cdp sample_rate=0.5",
+    "dp=cdp dp_variant.bound=adaptive agg=size",
+    "dp=ddp upload.protocol=masked",
+    "dp=pldp_gaussian",
+    "dp=duchi",
+]
+
+
+@pytest.mark.parametrize("words", SOUND)
+def test_sound_compositions_pass(config, words):
+    assert failed(config, *words.split()) == []
+
+
+def private(clip: float, noise: float):
+    original = DPSGD.private
+
+    def made(self, clients, source):
+        given = original(self, clients, source)
+        return Private(clip * given.clip_norm, noise * given.noise_std, given.lot, given.noise)
+
+    return made
+
+
+@pytest.mark.parametrize(("clip", "noise"), [(1.5, 1.0), (1.0, 0.85)])
+def test_too_long_a_sample_or_too_little_noise(config, monkeypatch, clip, noise):
+    monkeypatch.setattr(DPSGD, "private", private(clip, noise))
+    assert failed(config, "dp=ldp") == ["move of a local step"]
+
+
+def test_clients_that_join_too_often(config, monkeypatch):
+    original = Source.below
+    monkeypatch.setattr(Poisson, "draw", lambda self, able, setting, source: (
+        (original(source, 0.6, range(setting.clients), 1)[:, 0].numpy() & able).nonzero()[0],
+        setting.sample_rate * setting.clients,
+    ))  # fmt: skip
+    assert failed(config, "dp=cdp", "sample_rate=0.5") == ["clients are drawn no more often than charged"]
+
+
+def own(name: str) -> str:
+    return f"dp_variant._target_=tests.audit.own.{name}"
+
+
+def of_own(config, name: str) -> list[str]:
+    return failed(config, "dp=none", own(name), "sample_rate=0.5", "epsilon=30")
+
+
+def test_a_mechanism_of_ones_own_passes_without_code_for_it(config):
+    assert of_own(config, "Cubed") == []
+
+
+@pytest.mark.parametrize("name", ["Longer", "Quieter", "Elsewhere"])
+def test_faults_in_a_mechanism_of_ones_own_are_moves(config, name):
+    assert "move of the server's update" in of_own(config, name)
+
+
+def test_noise_of_ones_own_that_is_not_fresh(config):
+    assert "noise follows from the secret" in of_own(config, "Stale")
+
+
+def test_that_a_round_releases_nothing_tells(config):
+    """A client that sends makes the round speak, half of the time: epsilon is far above what is charged."""
+    words = ("dp=none", own("Telling"), "sample_rate=0.5", "epsilon=30")
+    found = mechanism.audit(Bench(config(*TINY, *words)), 200)
+    assert found.violated
+    assert [f.check for f in found.findings if f.verdict == "VIOLATED"]
+    sound = mechanism.audit(Bench(config(*TINY, "dp=none", own("Cubed"), *words[2:])), 200)
+    assert not sound.violated and sound.bound <= sound.against
+
+
+def test_an_answer_that_leans_too_far(config, monkeypatch):
+    from fedpriv.mechanisms import duchi
+
+    bench = Bench(config(*TINY, "dp=duchi", "epsilon=1"))
+    assert not mechanism.audit(bench, 200).violated
+    original = duchi.two_point
+    monkeypatch.setattr(duchi, "two_point", lambda w, c, r, e, u: original(w, c, r, 1.2 * e, u))
+    found = mechanism.audit(bench, 200)
+    assert found.violated and 1.0 < found.bound < 1.2
+
+
+def test_nothing_is_left_of_a_tap(config):
+    """After an audit the run trains as if there had been none."""
+    bench = Bench(config(*TINY, "dp=ldp"))
+    bench.reset()
+    bench.trainer.round()
+    before = bench.trainer.theta.clone()
+    sensitivity.audit(bench, 2)
+    bench.reset()
+    bench.trainer.round()
+    assert torch.equal(before, bench.trainer.theta)
+    with quiet():
+        assert not Source(bytes(32)).normal(torch.zeros(5)).any()
+    assert Source(bytes(32)).normal(torch.zeros(5)).all()
+
+
+def test_no_privacy_is_nothing_to_check(config):
+    found = sensitivity.audit(Bench(config(*TINY, "dp=none")))
+    assert not found.violated and "no differential privacy is promised" in found.says
