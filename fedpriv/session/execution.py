@@ -34,6 +34,7 @@ _FORGET = (
     ("summary.json",),
     (checkpoint.NAME, checkpoint.PREVIOUS),
     ("metrics.csv", "clients.csv", "privacy.json", "config.yaml", "status.json", *SAMPLES),
+    ("audit.json", "audit.png", "audit_images.png"),
     ("curves.png", "budgets.png", "partition.png", "partition.csv"),
     (KEY,),
     (IDENTITY,),
