@@ -1,5 +1,6 @@
 """From config to plain objects. The config dies here: nothing below sees one."""
 
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,13 +11,14 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from fedpriv.accelerator import refuse_lacking
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.base import Algorithm
 from fedpriv.config import identity
 from fedpriv.config.checks import check
 from fedpriv.config.options import filled
 from fedpriv.datasets.base import Data
-from fedpriv.device import choose_device
+from fedpriv.device import choose_device, kind_of_device
 from fedpriv.engine import batches
 from fedpriv.engine.base import cores
 from fedpriv.engine.data import ClientData, Side
@@ -29,6 +31,7 @@ from fedpriv.mechanisms.base import Mechanism
 from fedpriv.models.parts import Network, mixes_samples, normalises_batches
 from fedpriv.partitions.base import Split
 from fedpriv.partitions.validation import hold_out
+from fedpriv.parts.base import Part
 from fedpriv.parts.making import make, source
 from fedpriv.parts.wiring import wire
 from fedpriv.privacy import accountants
@@ -85,6 +88,7 @@ def build(
     aggregator: Aggregator = make(cfg, "aggregator")
     upload: Upload = make(cfg, "upload")
     server: Server = make(cfg, "server")
+    _check_device(cfg, mechanism, algorithm, aggregator, upload, server)
     network = _network(cfg, data).to(dtype)
     layout = Layout.of_parameters(network, _home(network, algorithm))
     statistics = Layout.of_statistics(network)
@@ -225,6 +229,14 @@ def _store(setting: Setting, start: Tensor, statistics: Tensor, keeps: Sequence[
     return store
 
 
+def _check_device(cfg: DictConfig, *parts: Part) -> None:
+    """Refuse in one line what the kind of device cannot do."""
+    kind = kind_of_device(cfg.device)
+    refuse_lacking(kind, f"dtype={cfg.dtype}", (cfg.dtype,))
+    for part in parts:
+        refuse_lacking(kind, type(part).__name__, part.device_needs)
+
+
 def _check_norms(network: nn.Module, mechanism: Mechanism) -> None:
     if mechanism.facts.per_sample and normalises_batches(network):
         raise UserError(
@@ -267,6 +279,8 @@ def _warnings(trainer: Trainer) -> list[str]:
             f"delta={setting.delta:g} is not below 1/{size} (the {what}): a mechanism that publishes one "
             f"{unit} outright would meet it; choose a smaller delta"
         )
+    if unit == "client" and (remark := _drowned(trainer)):
+        found.append(remark)
     charged = trainer.wiring.participation.rounds_charged(setting)
     if charged == setting.planned < setting.rounds and unit != "none" and setting.schedule is None:
         found.append(
@@ -274,3 +288,21 @@ def _warnings(trainer: Trainer) -> list[str]:
             "a client drawn more often opts out when its budget is spent"
         )
     return found
+
+
+def _drowned(trainer: Trainer) -> str | None:
+    """A remark if noise on the whole model outweighs what all clients together can move it by.
+
+    The mean of K clipped updates moves the model by at most the clip a round, T rounds by T clips; its noise
+    has a norm of about z clip sqrt(D) / K a round, and of sqrt(T) times that over T rounds.
+    """
+    setting, noise = trainer.setting, float(trainer.ledger.guarantee.noise.max())
+    expected = setting.clients * setting.sample_rate
+    share = noise * math.sqrt(setting.layout.sent) / expected / math.sqrt(setting.rounds)
+    if share <= 1:
+        return None
+    return (
+        f"noise will outweigh learning: it moves the {setting.layout.sent:,} weights {share:.2g} times as "
+        f"far as {expected:.3g} clients a round can; to protect whole clients takes more of them (about "
+        f"clients={math.ceil(10 * share * setting.clients)}), a smaller model or a larger epsilon"
+    )

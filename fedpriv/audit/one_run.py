@@ -207,6 +207,15 @@ class Senders:
                 out[position] = sign * 1e4 * directions[n]
         return out
 
+    def able(self, bench: Bench) -> np.ndarray | None:
+        """Where neighbours are told by absence, who is not included is not there."""
+        trainer = bench.trainer
+        if self.opposite or not trainer.mechanism.facts.participation.secret:
+            return None
+        there = trainer.ledger.eligible().copy()
+        there[self.who[~self.included]] = False
+        return there
+
     @property
     def _place(self) -> dict[int, int]:
         return {int(c): n for n, c in enumerate(self.who)}
@@ -229,7 +238,7 @@ def of_clients(bench: Bench, canaries: int, view: str) -> tuple[np.ndarray, np.n
         for _ in range(setting.rounds):
             if bench.trainer.exhausted:
                 break
-            heard = bench.round(messages=senders, train=False)
+            heard = bench.round(messages=senders, able=senders.able(bench), train=False)
             if rows and bench.trainer.mechanism.facts.replaces:
                 assert heard.received is not None and heard.messages is not None
                 at = {int(c): p for p, c in enumerate(heard.clients)}

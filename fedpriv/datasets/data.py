@@ -47,6 +47,8 @@ class Data:
         """Scale samples of any leading shape, into float32 unless told; token ids pass unchanged."""
         import torch
 
+        from fedpriv.accelerator import there
+
         dtype = dtype or torch.float32
         if x.dtype == torch.int64:
             return x
@@ -58,6 +60,8 @@ class Data:
                 return x.to(dtype).mul_(factor).add_(offset)
             return x.to(dtype) if (factor, offset) == (1.0, 0.0) else x.to(dtype) * factor + offset
         trailing = [1] * (len(self.shape) - 1)  # channels come first in a sample
-        std = torch.tensor(self.std, dtype=dtype, device=x.device).view(-1, *trailing)  # [C, 1, 1]
-        mean = torch.tensor(self.mean, dtype=dtype, device=x.device).view(-1, *trailing)
+        std, mean = (
+            there(torch.tensor(values, dtype=dtype), x.device).view(-1, *trailing)  # [C, 1, 1]
+            for values in (self.std, self.mean)
+        )
         return x.to(dtype) * (scale / std) - mean / std

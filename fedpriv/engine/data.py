@@ -44,12 +44,11 @@ class ClientData:
         self, flat: Tensor, shape: torch.Size, shared_x: Tensor, shared_y: Tensor
     ) -> tuple[Tensor, Tensor]:
         count = len(self.y)
-        own, others = (torch.nonzero(where)[:, 0] for where in (flat < count, flat >= count))
-        first = self.prepare(self.x.index_select(0, flat[own]))
-        x = first.new_empty(len(flat), *self.x.shape[1:]).index_copy_(0, own, first)
-        x.index_copy_(0, others, shared_x.index_select(0, flat[others] - count).to(x.dtype))
-        y = flat.new_empty(len(flat)).index_copy_(0, own, self.y.index_select(0, flat[own]))
-        y.index_copy_(0, others, shared_y.index_select(0, flat[others] - count))
+        own, place, other = flat < count, flat.clamp(max=count - 1), (flat - count).clamp(min=0)
+        x = self.prepare(self.x.index_select(0, place))
+        shared = shared_x.index_select(0, other).to(x.dtype)
+        x = torch.where(own.view(-1, *[1] * (x.dim() - 1)), x, shared)
+        y = torch.where(own, self.y.index_select(0, place), shared_y.index_select(0, other))
         return x.view(*shape, *x.shape[1:]), y.view(shape)
 
     @classmethod

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedpriv.engine import room
 from fedpriv.engine.base import Engine
 from fedpriv.engine.chunk import Chunk
 from fedpriv.engine.data import ClientData
@@ -30,6 +31,7 @@ _LIGHT_ELSEWHERE = 4 << 30  # the same for devices
 _WORTH, _GROUPS = 4, 24  # groups that this much work is divided into, and the most for more work
 _ACTIVATIONS = 96 << 20  # bytes of activations a chunk may hold; with more, each step asks for new pages
 _EVALUATION = 64 << 20  # bytes of activations a worker may hold when only predicting
+_UNSEEN = 1 << 16  # numbers a sample is taken to need before any training
 _TOGETHER = 32  # clients that share one product of the first layer when predicting
 
 
@@ -79,14 +81,16 @@ class FastEngine(Engine):
     def groups(self, work: Work, data: ClientData) -> list[Rows]:
         """Weights in cache, activations within bounds, and work for several workers if there is enough."""
         clients, width, on_cpu = len(work.clients), work.plan.index.shape[2], self.device.type == "cpu"
-        cost = self._cost_of(work, data)
-        by_weights = (_CACHE if on_cpu else 1 << 30) // (4 * self.layout.total)
-        by_activations = (_ACTIVATIONS if on_cpu else 1 << 30) // (4 * max(1, width * cost.floats))
-        products, light = width * cost.products, _LIGHT if on_cpu else _LIGHT_ELSEWHERE
-        fair = clients
+        cost, size = self._cost_of(work, data), work.rows.element_size()
+        floats, products = max(1, width * cost.floats), width * cost.products
+        if on_cpu:
+            fitting = min(_CACHE // (size * self.layout.total), _ACTIVATIONS // (size * floats))
+        else:
+            fitting = room.for_clients(self.device, self.layout.total, floats, size)
+        fair, light = clients, _LIGHT if on_cpu else _LIGHT_ELSEWHERE
         if clients * products >= light:
             fair = max(light // (_WORTH * products), -(-clients // _GROUPS))
-        count = -(-clients // max(1, min(by_weights, by_activations, fair)))
+        count = -(-clients // max(1, min(fitting, fair)))
         if count > 1:  # so that two or four workers have as much to do
             count = min(clients, -(-count // _WORTH) * _WORTH)
         steps = work.plan.active.sum(1)
@@ -146,6 +150,8 @@ class FastEngine(Engine):
         if work.private is None or work.private.noise is None:
             return lambda target, scale, step: None
         noise, who = work.private.noise, chunk.who
+        if self.device.type != "cpu":
+            return room.Drawn(noise, who, chunk.rows, steps).add
         if not ahead or self.workers == 1:
             return lambda target, scale, step: noise.add_normals_(target, scale, who[: len(target)], step)
         draw = self._ahead(partial(noise.normals, who, chunk.rows), steps, ahead)
@@ -250,10 +256,13 @@ class FastEngine(Engine):
         clients, count = index.shape
         loss = torch.zeros(clients, count, device=self.device, dtype=rows.dtype)
         correct = torch.zeros(clients, count, device=self.device, dtype=torch.bool)
-        fitting = _TOGETHER if alike and self._folds else _CACHE // (4 * self.layout.total)
-        together = max(1, min(fitting, clients))
-        floats = self._cost.floats if self._cost else _EVALUATION // 1024  # before any training: be careful
-        at_once = max(16, min(4096, _EVALUATION // (4 * floats)))
+        size, cost = rows.element_size(), self._cost.floats if self._cost else _UNSEEN
+        if self.device.type == "cpu":
+            fitting = _TOGETHER if alike and self._folds else _CACHE // (size * self.layout.total)
+            at_once = max(16, min(4096, _EVALUATION // (size * cost)))
+        else:
+            fitting, at_once = clients, room.for_samples(self.device, cost, size)
+        together = max(1, min(fitting, clients, at_once))
         block = max(1, at_once // together)
 
         def run(net: StackedNet, a: int, b: int, left: int, right: int) -> None:

@@ -35,23 +35,29 @@ LOW_SIZE, LOW_LESS = 0x43800000, 256 - 2.0**-16  # 256 + k / 2^15 - (256 - 2^-16
 ANGLE, ANGLE_SIZE, ANGLE_LESS = 0x1FFFE, 0x42800001, 64.5  # 64 + (2k + 1) / 2^17 - 64.5 = g
 
 
-def normals(key: Tensor, names: Tensor, width: int) -> Tensor:
-    """Float32 [N, width] for rows named [N, 3]; key: int32 [8]."""
-    groups = -(-width // GROUP)
-    numbers = torch.arange(groups * LANES, dtype=torch.int32, device=key.device)
-    words = chacha.blocks(key, numbers, names)  # [N, groups * LANES, 16]
-    pairs = words.view(len(names), groups, LANES, 8, 2).permute(0, 1, 3, 4, 2)  # [N, groups, 8, 2, LANES]
-    z = torch.stack(pair(pairs[..., 0, :], pairs[..., 1, :]), 3)  # [N, groups, 8, 2, LANES]
-    return z.reshape(len(names), -1)[:, :width]
+def normals(start: Tensor, names: Tensor, width: int) -> Tensor:
+    """Float32 [..., width] for rows named [..., 3]; start: chacha.head of a key, [12] or one a row."""
+    groups = torch.arange(-(-width // GROUP), dtype=torch.int32, device=start.device)
+    return numbers_of(start, groups, names)[..., :width]
+
+
+def numbers_of(start: Tensor, groups: Tensor, names: Tensor) -> Tensor:
+    """Those of some groups [..., G] of a row's numbers, float32 [..., G * GROUP]."""
+    lanes = torch.arange(LANES, dtype=torch.int32, device=start.device)
+    blocks = (groups[..., None] * LANES + lanes).flatten(-2)
+    words = chacha.blocks(start, blocks, names)  # [..., G * LANES, 16]
+    words = words.unflatten(-1, (8, 2)).unflatten(-3, (-1, LANES)).movedim(-3, -1)  # [..., 8, 2, LANES]
+    z = torch.stack(pair(words[..., 0, :], words[..., 1, :]), -2)  # [..., G, 8, 2, LANES]
+    return z.flatten(-4)
 
 
 def pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Two normals of two int32 words."""
     low = (((b >> LOW_SHIFT) & 0x7FFF) | LOW_SIZE).view(torch.float32) - LOW_LESS
-    u = (a & 0x7FFFFFFF).to(torch.float32) + low  # 2^31 times a uniform number
+    u = (a & 0x7FFFFFFF) + low  # 2^31 times a uniform number
     bits = u.view(torch.int32) - (ROOT_HALF + (HIGH_BITS << 23))
     t = ((bits & 0x7FFFFF) + ROOT_HALF).view(torch.float32) - 1.0
-    radius = _root((bits >> 23).to(torch.float32) * MINUS_2_LN2 + t * polynomial(LOG, t))
+    radius = _root((bits >> 23) * MINUS_2_LN2 + t * polynomial(LOG, t))
     g = ((b & ANGLE) | ANGLE_SIZE).view(torch.float32) - ANGLE_LESS
     square = g * g
     sine, cosine = g * polynomial(SIN, square), polynomial(COS, square)
@@ -71,6 +77,6 @@ def polynomial(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
     terms: list[Tensor | float] = list(coefficients)
     while len(terms) > 1:
         terms = [high * x + low for low, high in zip(terms[::2], terms[1::2], strict=True)]
-        x = x * x
+        x = x * x if len(terms) > 1 else x
     assert isinstance(terms[0], Tensor)
     return terms[0]

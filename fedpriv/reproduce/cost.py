@@ -38,7 +38,7 @@ SAMPLES: dict[str, tuple[tuple[int, ...], int, int]] = {
     "chmnist": ((3, 150, 150), 8, 0),
     "covtype": ((54,), 7, 0),
     "purchase100": ((600,), 100, 0),
-    "imdb": ((80,), 2, 2500),
+    "imdb": ((100,), 2, 5002),
     "features": ((512,), 100, 0),
 }
 COUNTS = (50_000, 10_000)  # where a data set does not say: the features of CIFAR

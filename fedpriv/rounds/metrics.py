@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpriv.accelerator import widest
 from fedpriv.engine.data import ClientData
 from fedpriv.ranks.group import ALONE, Ranks
 
@@ -98,7 +99,8 @@ def evaluate(
     for place in ranks.share(places := torch.arange(len(judges)).split(_BLOCK)):
         block = judges[place.to(device)]
         loss, correct = of(block, everything.expand(len(block), -1), not personal)
-        of_whole[place] = torch.stack([loss.cpu().double().mean(1), correct.cpu().double().mean(1)], 1)
+        means = (each.to(widest(device)).mean(1).cpu().double() for each in (loss, correct))
+        of_whole[place] = torch.stack([*means], 1)
     ranks.complete(blocks, of_own)
     ranks.complete(places, of_whole)
     own, (mean_loss, accuracy) = of_own.cpu().numpy(), of_whole.mean(0).tolist()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
+from fedpriv.accelerator import described
 from fedpriv.building import Run
 from fedpriv.config import identity
 from fedpriv.config.identity import Identity
@@ -50,6 +51,8 @@ def _train(cfg: DictConfig, ranks: Ranks, folder: Path, title: str) -> dict[str,
         with ranks.everywhere("prepare"):
             run.prepare()
         samples = KeptSamples(cfg.samples_at, run)
+    if cfg.device == "auto":
+        console.print(f"device=auto: {described(run.trainer.setting.device)}")
     for warning in run.warnings:
         errors.print(f"warning: {warning}", soft_wrap=True)
     own = Identity(identity.of_config(cfg), run.data.fingerprint, identity.of_files(*source(cfg)))

@@ -39,7 +39,7 @@ def test_a_bound_from_one_run_is_below_the_promise_and_finds_missing_noise(fedpr
     assert 0 <= kept["bound"] < kept["against"] and kept["details"]["canaries"] == 500
     from tests.audit.test_sensitivity import DPSGD, private
 
-    monkeypatch.setattr(DPSGD, "private", private(1.0, 0.05))
+    monkeypatch.setattr(DPSGD, "private", private(1.0, 0.002))
     found = fedpriv(*words, "hydra.run.dir=b")
     assert found.code == 1
     bare = json.loads((tmp_path / "b/audit.json").read_text())["results"]["one-run"]

@@ -21,7 +21,7 @@ def test_the_words_are_those_of_the_published_cipher(monkeypatch):
     """The first block of ChaCha20 for an all-zero key and name (RFC 8439, A.1, test vector 1)."""
     monkeypatch.setattr(chacha, "ROUNDS", 20)
     zero = torch.zeros(1, 3, dtype=torch.int32)
-    block = chacha.blocks(torch.zeros(8, dtype=torch.int32), zero[0, :1], zero)[0, 0]
+    block = chacha.blocks(chacha.head(np.zeros(8, np.uint32)), zero[0, :1], zero)[0, 0]
     words = [int(w) & 0xFFFFFFFF for w in block]
     assert words[:4] == [0xADE0B876, 0x903DF1A0, 0xE56A5D40, 0x28BD8653]
 
@@ -32,7 +32,7 @@ def test_compiled_words_and_normals_are_those_of_the_oracle(width):
     for step in (0, 3):
         fast, slow = source(1).words(rows, width, step), source(1).words_there(rows, width, step)
         assert torch.equal(fast, slow)
-    key = torch.from_numpy(np.frombuffer(source(1).key, np.int32).copy())
+    key = chacha.head(np.frombuffer(source(1).key, np.uint32))
     names = torch.stack([rows & 0xFFFFFFFF, torch.full_like(rows, 3), rows >> 32], 1)
     names = torch.where(names >= 2**31, names - 2**32, names).to(torch.int32)
     z = source(1).normals(rows, torch.zeros(len(rows), width), 3)
@@ -98,7 +98,7 @@ def test_tails_reach_beyond_eight_deviations():
 
 
 def test_normals_are_those_of_their_words():
-    """Against Box and Muller's formula in double precision: bit by bit, a word is what the file says it is."""
+    """Against Box and Muller's formula in double precision: a word is, bit by bit, what the file says."""
     a, b = source(3).words([0, 1], 100_000).to(torch.int64)
     u = ((a % 2**31) * 2**15 + b // 2**17).double() / 2.0**46 + 2.0**-47
     g = ((b // 2 % 2**16).double() + 0.5) / 2**16 - 0.5
