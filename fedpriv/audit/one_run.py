@@ -12,7 +12,8 @@ have been in and the lowest to have been out, and on the rest the auditor abstai
 
 Unit sample: a canary is a sample whose clipped gradient is a direction of its own, as long as the clipping
 bound, in the batches its own Poisson draws put it in. It is added to what the engine gives, so noise,
-aggregation and everything behind are the run's own. Unit client: a canary is a client that sends a
+aggregation and everything behind are the run's own. The clients' own samples are left out, for whoever knows
+them would subtract them. Unit client: a canary is a client that sends a
 direction of its own, far longer than any bound, or nothing (where neighbours replace data: the opposite).
 Runs on other canaries and keys may be added up, for each canary is in one of them only.
 """
@@ -28,6 +29,7 @@ from torch import Tensor
 
 from fedpriv.audit.finding import Result
 from fedpriv.audit.sampling import rate_of
+from fedpriv.audit.steps import emptied
 from fedpriv.audit.taps import Bench
 from fedpriv.engine.data import ClientData
 from fedpriv.engine.work import Trained, Work
@@ -131,10 +133,10 @@ class Planted:
         self.rates = np.array([1.0 if r is None else r for r in rates])
 
     def train(self, work: Work, data: ClientData) -> Trained:
-        done = self.engine.train(work, data)
         private = work.private
         if private is None:
-            return done
+            return self.engine.train(work, data)
+        done = self.engine.train(emptied(work), data)
         for position, client in enumerate(work.clients.tolist()):
             steps = int(work.plan.active[position].sum())
             drawn = self.draw.random((steps, self.included.shape[1])) < self.rates[client]
