@@ -32,7 +32,7 @@ CASES = {
     "vgg_small": f"model=vgg_small model.widths=[4] model.dense=8 {_IMAGES}8",
     "lstm": f"model=lstm model.embedding=4 model.hidden=4 dataset.kind=words {_IMAGES}4",
     "a layer without a rule": "model=odd model.dropout=0.3",
-    "pixels made ready in steps": f"model=logreg {_IMAGES}8",
+    "pixels made ready in steps": f"model=logreg {_IMAGES}8 partition=natural",
     # transforms
     "transform linear": "transform=linear samples_at=[0,2]",
     "transform linear by pixel": "transform=linear transform.alpha=pixel transform.lr=0.5 dp=none",
