@@ -196,7 +196,7 @@ FAULTS = (
     ),
     Fault(
         "noise is not keyed by the run's identity",
-        {"key_of(seed, _noise_identity(cfg, data)) if seeded": 'key_of(seed, "") if seeded'},
+        {"key_of(cfg.seed, _noise_identity(cfg, data)) if seeded": 'key_of(cfg.seed, "") if seeded'},
         (f"{DRAWS}no_two_runs_share_a_key[rounds=4]",),
     ),
     Fault(
@@ -351,8 +351,9 @@ FAULTS = (
     Fault(
         "normals are nine tenths as wide",
         {
-            "b.fmul(logarithm, number(-2))": "b.fmul(logarithm, number(-1.62))",
-            "(logarithm.clamp(max=0.0) * -2.0).sqrt()": "(logarithm.clamp(max=0.0) * -1.62).sqrt()",
+            "radius = b.call(root, [b.fadd(whole": "radius = b.call(root, [b.fmul(number(0.81), b.fadd(whole",
+            "self.polynomial(LOG, t)))])": "self.polynomial(LOG, t))))])",
+            "radius = _root(": "radius = 0.9 * _root(",
         },
         (f"{RANDOM}normals_follow_the_normal_law",),
         compiled=True,
@@ -360,9 +361,9 @@ FAULTS = (
     Fault(
         "compiled normals end at 5.77 deviations",
         {
-            "logarithm = b.fadd(whole, rest)": (
-                "logarithm = b.fadd(whole, rest)\n        end = number(-16.65)  # -5.77^2 / 2\n"
-                '        logarithm = b.select(b.fcmp_ordered(">", logarithm, end), logarithm, end)'
+            "radius = b.call(root, [b.fadd(whole, b.fmul(t, self.polynomial(LOG, t)))])": (
+                "long, end = b.fadd(whole, b.fmul(t, self.polynomial(LOG, t))), number(33.3)  # 5.77^2\n"
+                '        radius = b.call(root, [b.select(b.fcmp_ordered("<", long, end), long, end)])'
             )
         },
         (f"{DRAWS}compiled_normals_reach_as_far_as_the_oracles",),
@@ -421,7 +422,11 @@ FAULTS = (
     ),
     Fault(
         "an update that overflowed passes the clip",
-        {"messages = messages.masked_fill(~norms.isfinite(), 0)": "messages = messages.nan_to_num()"},
+        {
+            "messages, norms = messages.masked_fill(~sound, 0), norms.masked_fill(~sound, 0)": (
+                "messages, norms = messages.nan_to_num(), norms.masked_fill(~sound, 0)"
+            )
+        },
         (f"{MECHANISMS}an_overflowing_update_is_bounded_too",),
     ),
     Fault(

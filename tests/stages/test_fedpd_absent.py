@@ -108,7 +108,7 @@ def test_a_client_moves_the_sum_of_clipped_updates_by_no_more_than_the_bound(con
     bound = 0.5
 
     def summed(clients):
-        local = trainer._local_training(a_round(trainer, clients))
+        local, _ = trainer._local_training(a_round(trainer, clients))
         return clip(local - trainer.theta, bound)[0].sum(0)
 
     moved = float((summed([0, 1, 2, 3]) - summed([0, 1, 2])).norm())
