@@ -351,8 +351,9 @@ FAULTS = (
     Fault(
         "normals are nine tenths as wide",
         {
-            "radius = b.call(root, [b.fadd(whole": "radius = b.call(root, [b.fmul(number(0.81), b.fadd(whole",
-            "self.polynomial(LOG, t)))])": "self.polynomial(LOG, t))))])",
+            "[b.fadd(whole, b.fmul(t, self.polynomial(LOG, t)))]": (
+                "[b.fmul(number(0.81), b.fadd(whole, b.fmul(t, self.polynomial(LOG, t))))]"
+            ),
             "radius = _root(": "radius = 0.9 * _root(",
         },
         (f"{RANDOM}normals_follow_the_normal_law",),
