@@ -7,11 +7,13 @@ BIN := $(VENV)/bin
 SCALE ?= full
 JOBS ?= 1
 SEEDS ?=
+# Trials of every search of `make field`.
+TRIALS ?= 8
 # Of a campaign, at most.
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long lint format bench campaign mutations clean
+.PHONY: help install demo test test-long lint format bench campaign mutations field clean
 
 help:
 	@echo "make demo       install and run the built-in example (digits, 20 clients, LDP, epsilon 8)"
@@ -22,6 +24,7 @@ help:
 	@echo "make bench      speed against Opacus, as ratios"
 	@echo "make campaign   kills, faults and hostile configurations against runs, with counts; MINUTES=30"
 	@echo "make mutations  faults put into a copy of the code one at a time: how many the tests notice"
+	@echo "make field      the field's methods beside the papers', learning rates chosen on held-out data; TRIALS=8"
 	@echo "make lint       ruff and mypy;  make format  rewrites the code's layout"
 	@echo "make clean      remove the environment and caches (results in outputs/ stay)"
 
@@ -64,6 +67,11 @@ campaign: $(VENV)/.installed
 
 mutations: $(VENV)/.installed-dev
 	$(BIN)/python scripts/mutations.py
+
+field: $(VENV)/.installed-dev
+	$(BIN)/python scripts/field.py --trials $(TRIALS)
+	$(BIN)/fedpriv reproduce outputs/field/table1.yaml --scale $(SCALE) --jobs $(JOBS)
+	$(BIN)/fedpriv table outputs/field/table1.yaml
 
 # reproduce-pfa-fig3 is the recipe pfa/fig3, reproduce-pfa all of that paper's: the first dash becomes a slash.
 reproduce-%: RECIPE = $(shell echo '$*' | sed 's,-,/,')

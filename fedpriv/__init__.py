@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedpriv.api import Outcome, UserError, build, compose, results, run, sweep
+    from fedpriv.api import Outcome, UserError, build, compose, load, results, run, sweep
 
 __version__ = "0.1.0"
-__all__ = ["Outcome", "UserError", "__version__", "build", "compose", "results", "run", "sweep"]
+__all__ = ["Outcome", "UserError", "__version__", "build", "compose", "load", "results", "run", "sweep"]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,8 @@ True
 >>> cells = fedpriv.sweep(*small, "dp=none", rounds=1, seed=[0, 1], quiet=True)
 >>> [cell.overrides[-1] for cell in cells]
 ['seed=0', 'seed=1']
+>>> fedpriv.load(done.folder).training
+False
 >>> sorted(fedpriv.results()["dp_variant"])
 ['ldp', 'none', 'none']
 """
@@ -39,8 +41,9 @@ from fedpriv.errors import UserError
 
 if TYPE_CHECKING:
     from fedpriv.building import Run
+    from fedpriv.models.parts import Network
 
-__all__ = ["Outcome", "UserError", "build", "compose", "results", "run", "sweep"]
+__all__ = ["Outcome", "UserError", "build", "compose", "load", "results", "run", "sweep"]
 RUNS = Path("outputs") / "runs"
 
 
@@ -123,16 +126,33 @@ def sweep(
     return done
 
 
-def results(folder: str | Path = RUNS) -> pd.DataFrame:
-    """Every finished run in or below a folder, a row each: its folder, what it was told, its summary."""
-    from fedpriv.figures.results import find
+def results(folder: str | Path = RUNS, *filters: str, unfinished: bool = False) -> pd.DataFrame:
+    """Every finished run in or below a folder, a row each: its folder, what it was told, its summary.
 
-    runs, _ = find([Path(folder)])
+    `filters` keep runs that agree ("dp=ldp", "seed=0,1"); with `unfinished` those that run, failed or were
+    cut off are there too, and `state` tells them apart.
+    """
+    from fedpriv.studies import reader, selecting
+
+    place = [Path(folder)]
+    runs = reader.look(place) if unfinished else reader.find(place)[0]
     rows = []
-    for each in runs:
+    for each in selecting.chosen(runs, selecting.sort_out(filters).filters):
         measured = {k: v for k, v in each.summary.items() if not isinstance(v, dict | list)}
-        rows.append({"folder": str(each.folder), **each.values, **measured})
+        about = {"folder": str(each.folder), "state": each.state, "diverged": each.diverged}
+        rows.append({**about, **each.values, **measured})
     return pd.DataFrame(rows)
+
+
+def load(folder: str | Path, client: int | None = None) -> "Network":
+    """The network that a finished run trained, as a `torch.nn.Module` in evaluation mode.
+
+    With `client` that client's own, for a run with `personal=true`. The same values are in the run's
+    `model.pt`, a state dict that `torch.load` opens.
+    """
+    from fedpriv.session.trained import load as trained
+
+    return trained(Path(folder), client)
 
 
 def _run(

@@ -1,26 +1,27 @@
 """From config to plain objects. The config dies here: nothing below sees one."""
 
-import inspect
+import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
-from torch import nn
+from omegaconf import DictConfig
+from torch import Tensor, nn
 
+from fedpriv.accelerator import refuse_lacking
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.base import Algorithm
 from fedpriv.config import identity
 from fedpriv.config.checks import check
-from fedpriv.config.limits import cut
-from fedpriv.config.options import INJECTED, filled, target_of
-from fedpriv.datasets.base import Data, default_data_dir
-from fedpriv.device import choose_device
+from fedpriv.config.options import filled
+from fedpriv.datasets.base import Data
+from fedpriv.device import choose_device, kind_of_device
 from fedpriv.engine import batches
-from fedpriv.engine.data import ClientData
+from fedpriv.engine.base import cores
+from fedpriv.engine.data import ClientData, Side
 from fedpriv.engine.dropout import check_draws
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.layout import Layout
@@ -29,41 +30,30 @@ from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.models.parts import Network, mixes_samples, normalises_batches
 from fedpriv.partitions.base import Split
+from fedpriv.partitions.validation import hold_out
+from fedpriv.parts.base import Part
+from fedpriv.parts.making import make, source
 from fedpriv.parts.wiring import wire
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.randomness.source import Source, key_of, numpy_generator, seed_for
+from fedpriv.ranks.group import ALONE, Ranks
 from fedpriv.rounds.schedule import deal
 from fedpriv.rounds.setting import Setting
 from fedpriv.rounds.store import ClientStore
 from fedpriv.rounds.trainer import LocalSGD, Trainer
+from fedpriv.servers.base import Server
 from fedpriv.stages.base import Origin
 from fedpriv.uploads.base import Upload
-
-# What the parts of a group are called by: a _target_ that gives something else is refused.
-METHODS = {
-    "dataset": ("load",),
-    "model": ("forward", "named_parameters"),
-    "partition": ("split",),
-    "transform": ("forward", "named_parameters"),
-    "algorithm": ("setup", "message", "step"),
-    "dp_variant": ("setup", "calibrate", "client", "server"),
-    "aggregator": ("setup", "accepts", "__call__"),
-    "budget": ("__call__",),
-    "upload": ("setup", "encode", "decode"),
-    "stage": ("announce", "prepare", "mix"),
-    "logger": ("start", "log", "finish"),
-}
 
 
 class Run:
     """Everything one run needs, and what was remarked while building it."""
 
-    def __init__(
-        self, trainer: Trainer, origin: Origin, split: Split, transform: nn.Module, warnings: list[str]
-    ):
+    def __init__(self, trainer: Trainer, origin: Origin, split: Split, network: Network, warnings: list[str]):
         self.trainer, self.data, self.split, self.warnings = trainer, origin.data, split, warnings
-        self.transform = transform  # as initialised; each client's own values are in trainer.store
+        self.network = network  # as initialised; what is trained is in trainer.theta and trainer.store
+        self.transform = network.transform
         self._origin = origin
 
     def prepare(self) -> None:
@@ -78,141 +68,173 @@ def _noise_identity(cfg: DictConfig, data: Data) -> str:
     return f"{identity.of_config(same)} {data.fingerprint}"
 
 
-def make(cfg: DictConfig, group: str, **facts: Any) -> Any:
-    """Instantiate a group's option with its values; of the facts, those it asks for."""
-    node = OmegaConf.to_container(cfg[group], resolve=True)
-    target = target_of(group, node)
-    wanted = set(inspect.signature(target).parameters) & set(INJECTED.get(group, ()))
-    assert isinstance(node, dict)
-    options = {str(k): v for k, v in node.items() if k != "_target_"}
-    name = getattr(target, "__name__", str(node["_target_"]))
-    try:
-        made = target(**{k: v for k, v in facts.items() if k in wanted}, **options)
-    except UserError:
-        raise
-    except Exception as problem:  # such as a layer of width zero: whatever the part raises
-        given = ", ".join(f"{k}={cut(v)}" for k, v in options.items())
-        reason = cut(f"{type(problem).__name__}: {problem}".splitlines()[0], 200)
-        raise UserError(f"{group}: {name} cannot be made with {given} ({reason})") from problem
-    if lacking := [m for m in METHODS[group] if not callable(getattr(made, m, None))]:
-        raise UserError(
-            f"{group}._target_={cut(node['_target_'])}: gives {type(made).__name__}, which has no "
-            f"{lacking[0]}; name a part for {group}"
-        )
-    return made
-
-
-def source(cfg: DictConfig) -> tuple[Any, Path]:
-    """The data set, not loaded, and the folder it is loaded from."""
-    return make(cfg, "dataset"), Path(cfg.data_dir) if cfg.data_dir else default_data_dir()
-
-
-def build(cfg: DictConfig, secret: Callable[[], bytes] = secrets.token_bytes, prepare: bool = True) -> Run:
+def build(
+    cfg: DictConfig,
+    secret: Callable[[], bytes] = secrets.token_bytes,
+    prepare: bool = True,
+    ranks: Ranks = ALONE,
+) -> Run:
     """Everything a run needs; `secret` gives the key where noise must not follow from the config. Without
-    `prepare` the stage is announced only, which is enough to say what the run will guarantee."""
+    `prepare` the stage is announced only, which is enough to say what the run will guarantee. `ranks`: the
+    processes that share the run."""
     cfg = filled(cfg)
     check(cfg)
     device = choose_device(cfg.device)
     dtype = {"float32": torch.float32, "float64": torch.float64}[cfg.dtype]
-    seed = cfg.seed
-    partition_seed = seed if cfg.partition_seed is None else cfg.partition_seed
-
-    dataset, data_dir = source(cfg)
-    data: Data = dataset.load(data_dir)
-    split: Split = make(cfg, "partition").split(
-        data.y_train.numpy(),
-        data.y_test.numpy(),
-        clients=cfg.clients,
-        classes=data.classes,
-        rng=numpy_generator(partition_seed, "partition"),
-    )
-
+    partition_seed = cfg.seed if cfg.partition_seed is None else cfg.partition_seed
+    data, split = _data(cfg, partition_seed)
     mechanism: Mechanism = make(cfg, "dp_variant")
     algorithm: Algorithm = make(cfg, "algorithm")
     aggregator: Aggregator = make(cfg, "aggregator")
     upload: Upload = make(cfg, "upload")
-    facts = {"shape": data.shape, "classes": data.classes, "vocabulary": data.vocabulary}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_for(seed, "init"))
-        network = Network(make(cfg, "transform", **facts), make(cfg, "model", **facts)).to(dtype)
-    personal = {f"transform.{n}" for n, _ in network.transform.named_parameters()}
-    home = personal | {f"model.{n}" for n in algorithm.home(network.model)}
-    layout, statistics = Layout.of_parameters(network, home), Layout.of_statistics(network)
-
-    sizes = torch.tensor([len(part) for part in split.train])
-    steps = batches.local_steps(sizes, cfg.batch_size, cfg.local_epochs, cfg.local_steps)
-    schedule = None
-    if cfg.participations:
-        dealing = numpy_generator(seed, "schedule")
-        schedule = deal(cfg.clients, cfg.rounds, cfg.participations, cfg.sample_rate, dealing)
-    setting = Setting(
-        dataset=data.name,
-        clients=cfg.clients,
-        rounds=cfg.rounds,
-        sample_rate=cfg.sample_rate,
-        batch_size=cfg.batch_size,
-        sizes=sizes.numpy(),
-        steps=steps.numpy(),
-        epochs_steps=batches.steps_per_epoch(sizes, cfg.batch_size).numpy(),
-        layout=layout,
-        budgets=make(cfg, "budget")(cfg.clients, numpy_generator(seed, "budgets")),
-        delta=cfg.delta,
-        accountant=accountants.create(cfg.accountant),
-        device=device,
-        momentum=cfg.momentum,
-        schedule=schedule,
-    )
+    server: Server = make(cfg, "server")
+    _check_device(cfg, mechanism, algorithm, aggregator, upload, server)
+    network = _network(cfg, data).to(dtype)
+    layout = Layout.of_parameters(network, _home(network, algorithm))
+    statistics = Layout.of_statistics(network)
+    setting = _setting(cfg, data, split, layout, device)
     wiring = wire(mechanism, algorithm, aggregator, upload, setting)
     _check_norms(network, mechanism)
     _check_apart(network, data, mechanism, cfg.engine)
     check_draws(network, data.prepare(data.x_train[:2], dtype))
-    for part in (aggregator, upload, algorithm):
+    for part in (aggregator, upload, algorithm, server):
         part.setup(setting, wiring)
     guarantee = upload.amplify(mechanism.setup(setting, wiring))
     public = data.not_covered + aggregator.facts.not_covered + algorithm.facts.not_covered
     guarantee = replace(guarantee, not_covered=guarantee.not_covered + public)
-
-    store = ClientStore()
     start = layout.flatten(network).to(device)
-    store.claim("home", start[layout.sent :].expand(cfg.clients, -1).clone())
-    store.claim("statistics", statistics.flatten(network).to(device, dtype).expand(cfg.clients, -1).clone())
-    for owner in algorithm.facts.keeps:
-        store.claim(owner, torch.zeros(cfg.clients, layout.sent, device=device))
     seeded = cfg.noise_seed == "config"
-    key = key_of(seed, _noise_identity(cfg, data)) if seeded else secret()
+    key = key_of(cfg.seed, _noise_identity(cfg, data)) if seeded else secret()
     engine = FastEngine if cfg.engine == FastEngine.name else LoopEngine
+
+    def on_device(side: Side, parts: Sequence[np.ndarray]) -> ClientData:
+        return ClientData.of(data, side, parts, device, dtype)
+
     trainer = Trainer(
         setting=setting,
-        train=ClientData.of(data, "train", split.train, device, dtype),
-        test=ClientData.of(data, "test", split.test, device, dtype),
-        engine=engine(network, layout, statistics, device, cfg.threads),
+        train=on_device("train", split.train),
+        test=on_device("test", split.test),
+        validation=on_device("validation", split.validation) if split.validation else None,
+        engine=engine(network, layout, statistics, device, cfg.threads or max(1, cores() // ranks.here)),
         mechanism=mechanism,
         algorithm=algorithm,
         aggregator=aggregator,
         upload=upload,
+        server=server,
+        stage=make(cfg, "stage"),
         wiring=wiring,
         ledger=Ledger(guarantee, setting.budgets, cfg.delta, setting.accountant),
-        store=store,
+        store=_store(setting, start, statistics.flatten(network).to(device, dtype), algorithm.facts.keeps),
         sgd=LocalSGD(cfg.lr, getattr(network.transform, "lr", None), cfg.momentum, cfg.weight_decay),
         theta=start[: layout.sent].clone(),
-        seed=seed,
+        seed=cfg.seed,
         source=Source(key),
         seeded=seeded,
         evaluate_every=cfg.evaluate_every,
         min_clients=cfg.min_clients,
-        stage=make(cfg, "stage"),
+        ranks=ranks,
     )
     if trainer.exhausted:
         raise UserError(
             f"no round can be trained: {int(trainer.ledger.eligible().sum())} of {cfg.clients} clients can "
             f"afford one and min_clients={cfg.min_clients}; raise epsilon or lower min_clients"
         )
-    origin = Origin(data, lambda: make(cfg, "model", **facts), partition_seed)
+    origin = Origin(data, lambda: make(cfg, "model", **_facts(data)), partition_seed)
     remarks = trainer.stage.announce(trainer, origin)
-    run = Run(trainer, origin, split, network.transform, _warnings(trainer) + remarks)
+    run = Run(trainer, origin, split, network, _warnings(trainer) + remarks)
     if prepare:
         run.prepare()
     return run
+
+
+# -- its steps
+
+
+def _data(cfg: DictConfig, seed: int) -> tuple[Data, Split]:
+    """The data set, and who owns what of it."""
+    dataset, folder = source(cfg)
+    data: Data = dataset.load(folder)
+    partition = make(cfg, "partition")
+    if know := getattr(partition, "know", None):
+        know(data)
+    split: Split = partition.split(
+        data.y_train.numpy(),
+        data.y_test.numpy(),
+        clients=cfg.clients,
+        classes=data.classes,
+        rng=numpy_generator(seed, "partition"),
+    )
+    return data, hold_out(split, cfg.validation, numpy_generator(seed, "validation"))
+
+
+def _facts(data: Data) -> dict[str, Any]:
+    """What models and transforms may ask for."""
+    return {"shape": data.shape, "classes": data.classes, "vocabulary": data.vocabulary}
+
+
+def _network(cfg: DictConfig, data: Data) -> Network:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_for(cfg.seed, "init"))
+        transform, model = make(cfg, "transform", **_facts(data)), make(cfg, "model", **_facts(data))
+        return Network(transform, model, data.standard)
+
+
+def _home(network: Network, algorithm: Algorithm) -> set[str]:
+    """The names of what never leaves a client: the transform, and what the algorithm keeps at home."""
+    personal = {f"transform.{n}" for n, _ in network.transform.named_parameters()}
+    return personal | {f"model.{n}" for n in algorithm.home(network.model)}
+
+
+def _setting(cfg: DictConfig, data: Data, split: Split, layout: Layout, device: torch.device) -> Setting:
+    sizes = torch.tensor([len(part) for part in split.train])
+    return Setting(
+        dataset=data.name,
+        clients=cfg.clients,
+        rounds=cfg.rounds,
+        sample_rate=cfg.sample_rate,
+        batch_size=cfg.batch_size,
+        sizes=sizes.numpy(),
+        steps=batches.local_steps(sizes, cfg.batch_size, cfg.local_epochs, cfg.local_steps).numpy(),
+        epochs_steps=batches.steps_per_epoch(sizes, cfg.batch_size).numpy(),
+        layout=layout,
+        budgets=make(cfg, "budget")(cfg.clients, numpy_generator(cfg.seed, "budgets")),
+        delta=cfg.delta,
+        accountant=accountants.create(cfg.accountant),
+        device=device,
+        momentum=cfg.momentum,
+        schedule=_schedule(cfg),
+        separation=cfg.separation or 1,
+    )
+
+
+def _schedule(cfg: DictConfig) -> list[np.ndarray] | None:
+    """The clients of every round, where that is fixed beforehand."""
+    if cfg.participations:
+        dealing, apart = numpy_generator(cfg.seed, "schedule"), cfg.separation or 1
+        return deal(cfg.clients, cfg.rounds, cfg.participations, cfg.sample_rate, dealing, apart)
+    if cfg.separation is not None:
+        raise UserError(
+            f"separation={cfg.separation}: only a schedule keeps clients apart; set participations too"
+        )
+    return None
+
+
+def _store(setting: Setting, start: Tensor, statistics: Tensor, keeps: Sequence[str]) -> ClientStore:
+    """What every client has of its own before round 0."""
+    store, sent = ClientStore(), setting.layout.sent
+    store.claim("home", start[sent:].expand(setting.clients, -1).clone())
+    store.claim("statistics", statistics.expand(setting.clients, -1).clone())
+    for owner in keeps:
+        store.claim(owner, torch.zeros(setting.clients, sent, device=setting.device))
+    return store
+
+
+def _check_device(cfg: DictConfig, *parts: Part) -> None:
+    """Refuse in one line what the kind of device cannot do."""
+    kind = kind_of_device(cfg.device)
+    refuse_lacking(kind, f"dtype={cfg.dtype}", (cfg.dtype,))
+    for part in parts:
+        refuse_lacking(kind, type(part).__name__, part.device_needs)
 
 
 def _check_norms(network: nn.Module, mechanism: Mechanism) -> None:
@@ -248,7 +270,7 @@ def _check_apart(network: nn.Module, data: Data, mechanism: Mechanism, engine: s
 def _warnings(trainer: Trainer) -> list[str]:
     """Remarks on a run that is legal but deserves a second look."""
     setting, unit = trainer.setting, trainer.ledger.guarantee.unit
-    parts = (trainer.mechanism, trainer.algorithm, trainer.aggregator, trainer.upload)
+    parts = (trainer.mechanism, trainer.algorithm, trainer.aggregator, trainer.upload, trainer.server)
     found = [remark for part in parts for remark in part.remarks]
     size = {"sample": int(setting.sizes.min()), "client": setting.clients}.get(unit, 0)
     if size and setting.delta >= 1 / size:
@@ -257,6 +279,8 @@ def _warnings(trainer: Trainer) -> list[str]:
             f"delta={setting.delta:g} is not below 1/{size} (the {what}): a mechanism that publishes one "
             f"{unit} outright would meet it; choose a smaller delta"
         )
+    if unit == "client" and (remark := _drowned(trainer)):
+        found.append(remark)
     charged = trainer.wiring.participation.rounds_charged(setting)
     if charged == setting.planned < setting.rounds and unit != "none" and setting.schedule is None:
         found.append(
@@ -264,3 +288,21 @@ def _warnings(trainer: Trainer) -> list[str]:
             "a client drawn more often opts out when its budget is spent"
         )
     return found
+
+
+def _drowned(trainer: Trainer) -> str | None:
+    """A remark if noise on the whole model outweighs what all clients together can move it by.
+
+    The mean of K clipped updates moves the model by at most the clip a round, T rounds by T clips; its noise
+    has a norm of about z clip sqrt(D) / K a round, and of sqrt(T) times that over T rounds.
+    """
+    setting, noise = trainer.setting, float(trainer.ledger.guarantee.noise.max())
+    expected = setting.clients * setting.sample_rate
+    share = noise * math.sqrt(setting.layout.sent) / expected / math.sqrt(setting.rounds)
+    if share <= 1:
+        return None
+    return (
+        f"noise will outweigh learning: it moves the {setting.layout.sent:,} weights {share:.2g} times as "
+        f"far as {expected:.3g} clients a round can; to protect whole clients takes more of them (about "
+        f"clients={math.ceil(10 * share * setting.clients)}), a smaller model or a larger epsilon"
+    )

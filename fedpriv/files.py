@@ -8,14 +8,17 @@ import io
 import json
 import math
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from fedpriv.errors import UserError
 
 _PIECE = 1 << 20  # bytes
+LOCK = ".lock"
+_PATIENCE = 1.0  # seconds to wait for a lock: whoever asks whether a run is going on has it for a moment
 
 
 def sync(folder: Path) -> None:
@@ -100,14 +103,30 @@ def read_json(path: Path) -> dict[str, Any]:
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """One process a folder."""
-    with open(folder / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{folder} is being written by another run of the same command; wait for it"
-            ) from None
+    with open(folder / LOCK, "w") as file:
+        until = time.monotonic() + _PATIENCE
+        while not _taken(file, fcntl.LOCK_EX):
+            if time.monotonic() > until:
+                raise UserError(f"{folder} is being written by another run of the same command; wait for it")
+            time.sleep(0.05)
         yield
+
+
+def held(folder: Path) -> bool:
+    """Whether a process works in a folder just now."""
+    try:
+        with open(folder / LOCK) as file:
+            return not _taken(file, fcntl.LOCK_SH)
+    except FileNotFoundError:
+        return False
+
+
+def _taken(file: IO[str], kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
 
 
 def json_text(content: Any, indent: int | None = 2) -> str:

@@ -1,92 +1,151 @@
 """How fast the engine is, as ratios measured in one process: `make bench`.
 
-Each case does the same private work twice: per-client Opacus (hooks, its own optimizer, one model per client
-kept through the round) and the fast engine. The non-private step of the fast engine is the third figure.
-Rounds of the two are interleaved and the fastest of each is compared, so a busy moment hits neither alone.
+DP-SGD: the same private work by per-client Opacus (hooks, its optimizer, a model a client) and by the fast
+engine, and the fast engine's plain step. Central DP: a whole round, without evaluation, against a plain loop
+over clients in PyTorch that trains, subtracts, clips and adds up, and against the training within the round.
+Noise: against torch's own generator, on one core. Rounds of what is compared take turns and the fastest of
+each counts, so that a busy moment hits neither alone. Data are random pixels.
 """
 
 import argparse
 import copy
+import json
 import resource
 import time
 import warnings
-from functools import partial
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fedpriv.engine.noise import NoiseShape, NoiseSource
 from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from torch import nn
 
+import fedpriv
 from fedpriv.datasets.base import Data
+from fedpriv.datasets.digits import Digits
 from fedpriv.engine import batches
+from fedpriv.engine.base import cores
 from fedpriv.engine.data import ClientData
-from fedpriv.engine.fast import FastEngine, cores
+from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.work import Private, Work
 from fedpriv.models import cnn, linear, mlp
 from fedpriv.models.parts import Network
+from fedpriv.randomness.source import Source
 
-CASES = {
-    # name: model, clients, samples a client, batch, steps; clients and steps of the (slow) Opacus loop; goal
-    "mlp 784-600-100-10, batch 64": (mlp.mlp, 100, 600, 64, 10, 2, 5, 25),
-    "logistic regression, batch 8": (linear.linear, 40, 1200, 8, 100, 10, 20, 15),
-    "PFA's cnn, batch 8": (cnn.pfa_cnn, 40, 1200, 8, 20, 10, 10, 3),
+Timed = Callable[[], float]  # does its work and says how many seconds that took
+
+DPSGD = {
+    # name: model, clients, samples a client, batch, steps; clients and steps of the (slow) Opacus loop; goals
+    "mlp 784-600-100-10, batch 64": (mlp.mlp, 100, 600, 64, 10, 2, 5, 60, 1.6),
+    "logistic regression, batch 8": (linear.linear, 40, 1200, 8, 100, 10, 20, 25, 2.0),
+    "PFA's cnn, batch 8": (cnn.pfa_cnn, 40, 1200, 8, 20, 10, 10, 14, 1.8),
 }
+CENTRAL = {
+    # name: model, clients, batch, steps; clients of the loop; goal of a round against its training
+    "mlp 784-600-100-10, 100 clients": ("mlp", 100, 64, 10, 10, 1.15),
+    "logistic regression, 1000 clients": ("linear", 1000, 8, 10, 50, None),
+}
+NUMBERS = 1 << 20
+SOURCE = Source(bytes(32))
 
 
-class Case:
-    def __init__(self, build, clients: int, samples: int, batch: int, steps: int):
+class Pixels(Digits):
+    """Random pictures of 28x28 pixels, as many as MNIST has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = (60_000, 10_000)
+
+    def read(self, data_dir: Path) -> Data:
+        return pixels(60_000, 10_000)
+
+
+def pixels(train: int, test: int) -> Data:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (train + test, 1, 28, 28), dtype=torch.uint8, generator=draw)
+    y = torch.randint(0, 10, (train + test,), generator=draw)
+    return Data("pixels", x[:train], y[:train], x[train:], y[train:], 10, (0.5,), (0.5,))
+
+
+class Bench:
+    def __init__(self, repeat: int, busy: bool):
+        self.repeat, self.cores = repeat, 1 if busy else cores()
+        self.clock = time.process_time if busy else time.perf_counter
+
+    def timed(self, work: Callable[[], object], units: float = 1.0, threads: int = 1) -> Timed:
+        """Seconds a unit; with several threads only where kernels may use them themselves."""
+
+        def run() -> float:
+            torch.set_num_threads(threads)
+            began = self.clock()
+            work()
+            seconds = (self.clock() - began) / units
+            torch.set_num_threads(1)
+            return seconds
+
+        return run
+
+    def best(self, runs: dict[str, Timed]) -> dict[str, float]:
+        """Each once to warm up, then by turns; the fastest of each."""
+        for run in runs.values():
+            run()
+        rounds = [{name: run() for name, run in runs.items()} for _ in range(self.repeat)]
+        return {name: min(r[name] for r in rounds) for name in runs}
+
+    # -- noise
+
+    def noise(self) -> dict[str, float]:
+        target, scale = torch.zeros(1, NUMBERS), torch.ones(1)
+        return self.best({
+            "torch": self.timed(target.normal_, NUMBERS / 1e9),
+            "secure": self.timed(lambda: SOURCE.add_normals_(target, scale, [0]), NUMBERS / 1e9),
+        })  # fmt: skip
+
+    # -- DP-SGD
+
+    def dpsgd(self, build, clients, samples, batch, steps, few, short) -> dict[str, float]:
         torch.manual_seed(0)
-        self.network = Network(nn.Identity(), build((1, 28, 28), 10))
-        self.layout = Layout.of_parameters(self.network)
-        self.statistics = Layout.of_statistics(self.network)
-        x = torch.randint(0, 256, (clients * samples, 1, 28, 28), dtype=torch.uint8)
-        y = torch.randint(0, 10, (clients * samples,))
-        data = Data("bench", x, y, x[:1], y[:1], 10, (0.5,), (0.5,))
+        network = Network(nn.Identity(), build((1, 28, 28), 10))
         parts = np.split(np.arange(clients * samples), clients)
-        self.samples = ClientData.of(data, "train", parts, "cpu", torch.float32)
-        self.clients, self.batch, self.steps = clients, batch, steps
-        self.rate = 1 / -(-samples // batch)  # as `ldp` sets it
+        data = ClientData.of(pixels(clients * samples, 1), "train", parts, "cpu", torch.float32)
+        rates, counts = torch.full((clients,), 1 / -(-samples // batch)), torch.full((clients,), steps)
+        private = batches.poisson(data.size, rates, counts, data.owned, SOURCE)
+        plain = batches.shuffled(data.size, batch, counts, torch.arange(clients), SOURCE)
+        dp = Private(1.0, torch.ones(clients), float(batch), SOURCE)
+        return self.best({
+            "opacus": self._opacus(network, data, private, batch, few, short),
+            "dp": self._fast(network, data, private, dp),
+            "plain": self._fast(network, data, plain, None),
+        })  # fmt: skip
 
-    def plan(self, private: bool) -> batches.Plan:
-        steps, generator = torch.full((self.clients,), self.steps), torch.Generator().manual_seed(0)
-        if private:
-            rates = torch.full((self.clients,), self.rate)
-            return batches.poisson(self.samples.size, rates, steps, generator)
-        return batches.shuffled(self.samples.size, self.batch, steps, generator)
-
-    def fast(self, private: bool):
-        """A function that trains one round and returns milliseconds per client and step."""
-        engine = FastEngine(self.network, self.layout, self.statistics)
-        plan = self.plan(private)
-        rows = self.layout.flatten(self.network).expand(self.clients, -1).clone()
-        shape = NoiseShape(1, self.steps, self.clients, self.layout.total)
+    def _fast(self, network: nn.Module, data: ClientData, plan: batches.Plan, private) -> Timed:
+        layout = Layout.of_parameters(network)
+        engine = FastEngine(network, layout, Layout.of_statistics(network), threads=self.cores)
+        clients, steps = plan.size.shape
         work = Work(
-            rows=rows,
-            buffers=torch.zeros(self.clients, 0),
-            clients=torch.arange(self.clients),
+            rows=layout.flatten(network).expand(clients, -1).clone(),
+            buffers=torch.zeros(clients, 0),
+            clients=torch.arange(clients),
             plan=plan,
-            round=0,
-            dropout_seed=0,
-            lr=[0.05] * self.steps,
-            private=Private(1.0, torch.ones(self.clients), float(self.batch)) if private else None,
-            noise=NoiseSource(shape, 0) if private else None,
+            source=SOURCE,
+            lr=[0.05] * steps,
+            private=private,
         )
-        return lambda: self._time(lambda: engine.train(work, self.samples), self.clients * self.steps)
+        return self.timed(lambda: engine.train(work, data), clients * steps / 1e3)
 
-    def opacus(self, clients: int, steps: int, threads: int):
-        """The same on Opacus's usual path, one client after another."""
-        plan = self.plan(True)
+    def _opacus(self, network, data: ClientData, plan: batches.Plan, batch: int, clients, steps) -> Timed:
         models, optimizers = [], []
         for _ in range(clients):
-            model = GradSampleModule(Network(nn.Identity(), copy.deepcopy(self.network.model)))
+            model = GradSampleModule(Network(nn.Identity(), copy.deepcopy(network.model)))
             sgd = torch.optim.SGD(model.parameters(), lr=0.05)
             models.append(model)
             optimizers.append(
-                DPOptimizer(sgd, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=self.batch)
+                DPOptimizer(sgd, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=batch)
             )
 
         def train() -> None:
@@ -95,59 +154,108 @@ class Case:
                     size = int(plan.size[client, step])
                     if not size:
                         continue
-                    index = self.samples.owned[client, plan.index[client, step, :size]]
+                    x, y = data.take(data.owned[client, plan.index[client, step, :size]])
                     optimizer.zero_grad()
-                    x = self.samples.prepare(self.samples.x[index])
-                    F.cross_entropy(model(x), self.samples.y[index]).backward()
+                    F.cross_entropy(model(x), y).backward()
                     optimizer.step()
 
-        def timed() -> float:
-            before = torch.get_num_threads()
-            torch.set_num_threads(threads)  # Opacus may use all cores inside its kernels
-            try:
-                return self._time(train, clients * steps)
-            finally:
-                torch.set_num_threads(before)
+        return self.timed(train, clients * steps / 1e3, self.cores)
 
-        return timed
+    # -- central DP
+
+    def central(self, model: str, clients: int, batch: int, steps: int, few: int) -> dict[str, float]:
+        run = fedpriv.build(
+            "dataset._target_=bench.Pixels", "dp=cdp", f"model={model}", f"clients={clients}",
+            f"batch_size={batch}", f"local_steps={steps}", f"threads={self.cores}", "sample_rate=1",
+            "rounds=1000", "evaluate_every=1000", "budget=constant", "budget.epsilon=8", "partition=iid",
+        )  # fmt: skip
+        trainer, spent = run.trainer, [0.0]
+        train = trainer.engine.train
+
+        def watched(*work):
+            began = self.clock()
+            trained = train(*work)
+            spent.append(self.clock() - began)
+            return trained
+
+        trainer.engine.train = watched
+        network, data = nn.Sequential(nn.Flatten(), *self._layers(model)), trainer.train
+
+        def loop() -> None:
+            """What one round does, written down plainly: one client after another, and a clipped sum."""
+            start = nn.utils.parameters_to_vector(network.parameters()).detach().clone()
+            total = torch.zeros_like(start)
+            for client in range(few):
+                nn.utils.vector_to_parameters(start.clone(), network.parameters())
+                sgd = torch.optim.SGD(network.parameters(), lr=0.05)
+                order = data.owned[client, torch.randperm(int(data.size[client]))].repeat(steps)
+                for own in order[: steps * batch].split(batch):
+                    x, y = data.take(own)
+                    sgd.zero_grad()
+                    F.cross_entropy(network(x), y).backward()
+                    sgd.step()
+                moved = nn.utils.parameters_to_vector(network.parameters()).detach() - start
+                total += moved / moved.norm().clamp(min=1.0)
+            nn.utils.vector_to_parameters(start, network.parameters())
+
+        seconds = self.best({
+            "loop": self.timed(loop, few / clients, self.cores),
+            "round": self.timed(trainer.round),
+        })  # fmt: skip
+        return seconds | {"training": min(spent[2:])}
 
     @staticmethod
-    def _time(work, units: int) -> float:
-        began = time.perf_counter()
-        work()
-        return (time.perf_counter() - began) * 1e3 / units
+    def _layers(model: str) -> list[nn.Module]:
+        if model == "linear":
+            return [nn.Linear(784, 10)]
+        sizes = (784, 600, 100, 10)
+        layers = [nn.Linear(a, b, bias=False) for a, b in pairwise(sizes)]
+        return [layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2]]
+
+
+def row(name: str, *cells: str | float) -> None:
+    """A line of the table: a heading, or figures, of which the ratios have an x."""
+    if isinstance(cells[0], str):
+        print()
+    texts = [c if isinstance(c, str) else f"{c:.3f}" if n < 3 else f"{c:.2f}x" for n, c in enumerate(cells)]
+    widths = (9, 9, 10, 13, 6, 13, 6)
+    print(f"{name:34}" + "".join(f"{t:>{w}}" for t, w in zip(texts, widths, strict=False)), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeat", type=int, default=3, help="interleaved rounds of each (default 3)")
+    parser.add_argument("--repeat", type=int, default=3, help="rounds of each, by turns (default 3)")
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
+    parser.add_argument("--busy", action="store_true", help="one thread and its CPU time: for a busy machine")
+    parser.add_argument("--json", type=Path, help="write the figures into this file too")
     arguments = parser.parse_args()
-    repeat = arguments.repeat
     warnings.filterwarnings("ignore")
-    count = cores()
-    print(f"milliseconds per client and step, best of {repeat}, {count} cores, torch {torch.__version__}")
-    print(f"{'':32}{'opacus':>9}{'fast dp':>9}{'plain':>9}   {'opacus/dp':>10}{'goal':>6}{'dp/plain':>10}")
-    for name, (build, clients, samples, batch, steps, few, short, goal) in CASES.items():
-        if arguments.only not in name:
-            continue
-        case = Case(partial(build), clients, samples, batch, steps)
-        runs = {
-            "opacus": case.opacus(few, short, count),
-            "dp": case.fast(private=True),
-            "plain": case.fast(private=False),
-        }
-        for run in runs.values():
-            run()
-        rounds = [{key: run() for key, run in runs.items()} for _ in range(repeat)]
-        best = {key: min(r[key] for r in rounds) for key in runs}
-        ratio, cost = best["opacus"] / best["dp"], best["dp"] / best["plain"]
-        print(
-            f"{name:32}{best['opacus']:9.3f}{best['dp']:9.3f}{best['plain']:9.3f}   "
-            f"{ratio:9.1f}x{goal:5d}x{cost:9.2f}x"
-        )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    print(f"peak memory {peak:.2f} GB")
+    bench, figures = Bench(arguments.repeat, arguments.busy), {}
+    kind = "CPU time of one thread" if arguments.busy else f"{bench.cores} cores"
+    print(f"best of {arguments.repeat}, {kind}, torch {torch.__version__}")
+
+    row("noise, ns a number, one core", "torch", "secure", "", "torch/secure", "goal")
+    if arguments.only in "noise":
+        best = figures["noise"] = bench.noise()
+        row("ChaCha and Box-Muller", best["torch"], best["secure"], "", best["torch"] / best["secure"], "3x")
+
+    row("DP-SGD, ms a client and step", "opacus", "dp", "plain", "opacus/dp", "goal", "dp/plain", "goal")
+    for name, (*case, faster, dearer) in DPSGD.items():
+        if arguments.only in name:
+            best = figures[name] = bench.dpsgd(*case)
+            times = (best["opacus"], best["dp"], best["plain"])
+            row(name, *times, times[0] / times[1], f"{faster}x", times[1] / times[2], f"{dearer}x")
+
+    row("central DP, s a round", "loop", "round", "training", "loop/round", "", "of training", "goal")
+    for name, (*case, goal) in CENTRAL.items():
+        if arguments.only in name:
+            best = figures["central, " + name] = bench.central(*case)
+            times = (best["loop"], best["round"], best["training"])
+            row(name, *times, times[0] / times[1], "", times[1] / times[2], f"{goal}x" if goal else "")
+    peak = figures["peak memory, GB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    print(f"\npeak memory {peak:.2f} GB")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

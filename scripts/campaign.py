@@ -387,9 +387,8 @@ def _prepare() -> None:
     """Import what children need, and spare them the pictures: most of a small run's time."""
     import fedpriv.commands.job  # noqa: F401
     from fedpriv.partitions import picture
-    from fedpriv.session import execution, pictures, recorder
+    from fedpriv.session import pictures, recorder, training  # noqa: F401
 
-    assert execution.pictures is pictures and execution.picture is picture
     nothing: Any = lambda *_: None  # noqa: E731
     pictures.curves = pictures.budgets = picture.save = nothing
     revision = recorder.git_revision()

@@ -52,6 +52,8 @@ DRAWS, RANDOM = (f"tests/randomness/test_{n}.py::test_" for n in ("private_draws
 MECHANISMS, DDP, LDPFL = (f"tests/mechanisms/test_{n}.py::test_" for n in ("mechanisms", "ddp", "ldpfl"))
 FEDPD, ABSENT = (f"tests/stages/test_{n}.py::test_" for n in ("fedpd", "fedpd_absent"))
 PRIVACY, RUN = "tests/privacy/test_privacy.py::test_", "tests/session/test_run.py::test_"
+CORRELATED, UPDATE = (f"tests/mechanisms/test_{n}.py::test_" for n in ("cdp_correlated", "ldp_update"))
+MATRICES, SEARCH = "tests/correlation/test_matrices.py::test_", "tests/privacy/test_search.py::test_"
 
 MISSING = (f"{DRAWS}a_missing_sample_moves_the_clipped_sum_by_one_clip_at_most",)
 LOCAL_NOISE = (f"{DRAWS}every_client_step_and_weight_has_its_own_noise",)
@@ -252,7 +254,7 @@ FAULTS = (
     ),
     Fault(
         "all clients answer by the same numbers (LDP-FL)",
-        {"source.uniforms(round_.clients[rows], ": "source.uniforms(0 * round_.clients[rows], "},
+        {"weights.device, round_.clients[rows], ": "weights.device, 0 * round_.clients[rows], "},
         (f"{MECHANISMS}models_are_perturbed_by_each_clients_own_numbers",),
     ),
     Fault(
@@ -424,7 +426,9 @@ FAULTS = (
     ),
     Fault(
         "ddp sends roundings beyond the norm bound",
-        {"if torch.linalg.vector_norm(rounded, dtype=torch.float64) <= self.bound:": "if attempt >= 0:"},
+        {
+            "torch.linalg.vector_norm(drawn, dim=1, dtype=torch.float64) <= self.bound": "rows >= 0",
+        },
         (f"{DDP}rounding_is_unbiased_and_keeps_its_bound",),
     ),
     # -- the ledger
@@ -501,13 +505,49 @@ FAULTS = (
     # -- the secure sum
     Fault(
         "the secure sum has no masks",
-        {"mask = self._mask(seed, messages)": "mask = 0 * self._mask(seed, messages)"},
+        {"mask = self._mask(seed, masks)": "mask = 0 * self._mask(seed, masks)"},
         (f"{DDP}masks_cancel_and_hide",),
     ),
     Fault(
         "too few who remain are summed all the same",
         {"few = len(here) < least(count, self.tolerance) or not": "few = not"},
         (f"{DDP}a_round_with_too_few_left_is_refused",),
+    ),
+    # -- correlated noise, whole updates, searches
+    Fault(
+        "correlated noise is made for one participation",
+        {"self.scale = z * float(reach[-1])": "self.scale = z * float(reach[0])"},
+        (f"{CORRELATED}the_noise_of_the_sums_has_the_variance_of_theory",),
+    ),
+    Fault(
+        "a matrix's sensitivity counts the last participation only",
+        {"total[first:] += c[: len(c) - first]": "total[first:] = c[: len(c) - first]"},
+        (f"{MATRICES}the_sensitivity_is_that_of_the_worst_pattern",),
+    ),
+    Fault(
+        "participations that share noise cost as much as the first",
+        {"self.noise_multiplier / self.reach[count - 1]": "self.noise_multiplier / self.reach[0]"},
+        (f"{CORRELATED}fewer_participations_cost_less_and_more_cannot_be_had",),
+    ),
+    Fault(
+        "rounds of a client come closer than their separation",
+        {"block = length - separation + 1": "block = length"},
+        ("tests/rounds/test_schedule.py::test_rounds_of_a_client_are_so_far_apart",),
+    ),
+    Fault(
+        "noise of a whole update covers adding one, not replacing it",
+        {"return 2 * self.clip_norm * z": "return self.clip_norm * z"},
+        (f"{UPDATE}gaussian_noise_of_twice_the_bound_and_each_clients_own",),
+    ),
+    Fault(
+        "a search costs as much as its dearest trial",
+        {"found.sum(0) + (trials - len(known)) * dearest": "dearest"},
+        (f"{SEARCH}the_price_of_a_search",),
+    ),
+    Fault(
+        "samples held out are trained on",
+        {"train.append(part[~out])": "train.append(part)"},
+        ("tests/partitions/test_validation.py::test_every_client_trains_on_the_rest",),
     ),
 )
 

@@ -44,7 +44,7 @@ SESSIONS = [
     for block in blocks(page, "sh")
     for session in (
         [commands(block)]
-        if any(c[1] in ("figure", "distilled") for c in commands(block))
+        if any(c[1] in ("figure", "distilled", "runs") for c in commands(block))
         else [[c] for c in commands(block)]
     )
 ]

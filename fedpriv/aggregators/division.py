@@ -8,8 +8,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from sklearn.cluster import KMeans
-from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
 from fedpriv.aggregators.base import Aggregator, public
@@ -34,9 +32,13 @@ def public_clients(budgets: np.ndarray, division: Division, fraction: float) -> 
         )
     column = budgets[:, None]
     if division == "kmeans":
+        from sklearn.cluster import KMeans
+
         found = KMeans(2, n_init=10, random_state=0).fit(column)
         among: np.ndarray = found.labels_ == found.cluster_centers_[:, 0].argmax()
         return among
+    from sklearn.mixture import GaussianMixture
+
     mixture = GaussianMixture(2, n_init=3, random_state=0).fit(column)
     loosest: np.ndarray = mixture.predict(column) == mixture.means_[:, 0].argmax()
     return loosest

@@ -41,6 +41,7 @@ class PFA(Divided):
             raise UserError(
                 "aggregator.rank1, aggregator.centred: centred updates have mean zero; choose one"
             )
+        self.device_needs = () if projection == "random" else ("eigh",)
         self.k, self.rank1, self.centred, self.projection = k, rank1, centred, projection
 
     def draw(self, round_: Round, generator: torch.Generator) -> None:

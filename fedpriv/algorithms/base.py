@@ -1,4 +1,4 @@
-"""How clients train and what the server makes of an update. Each method is one place to differ."""
+"""How clients train and how far the server shall go with an update. Each method is one place to differ."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fedpriv.engine.work import Rows
-from fedpriv.parts.base import Part
+from fedpriv.parts.base import Part, by_client
 from fedpriv.parts.declarations import AlgorithmFacts
 from fedpriv.rounds.setting import Round
 from fedpriv.rounds.store import ClientStore
@@ -50,6 +50,7 @@ class Algorithm(Part, ABC):
         """
         return None
 
+    @by_client
     def message(self, local: Tensor, round_: Round, store: ClientStore) -> Tensor:
         """What a client wants the server to know, [C, D']: here how far it moved from the broadcast model."""
         return local - round_.start
@@ -57,5 +58,5 @@ class Algorithm(Part, ABC):
     # -- on the server
 
     @abstractmethod
-    def step(self, theta: Tensor, update: Tensor, round_: Round) -> Tensor:
-        """The next global model."""
+    def move(self, update: Tensor, round_: Round) -> Tensor:
+        """How far the global model shall go, [D], given the update [D']; the server's step goes (servers)."""

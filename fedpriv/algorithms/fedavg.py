@@ -1,4 +1,7 @@
-"""FedAvg (McMahan et al. 2017): local SGD, then theta <- theta + server_lr * update, with server momentum."""
+"""FedAvg (McMahan et al. 2017): local SGD, then a move of server_lr * update, with server momentum.
+
+Other server steps (FedAdam, ...) are options of `server` and go with every algorithm.
+"""
 
 from typing import Any
 
@@ -15,11 +18,11 @@ class FedAvg(Algorithm):
         self.server_lr, self.server_momentum = server_lr, server_momentum
         self._velocity: Tensor | None = None
 
-    def step(self, theta: Tensor, update: Tensor, round_: Round) -> Tensor:
+    def move(self, update: Tensor, round_: Round) -> Tensor:
         if self.server_momentum:
             previous = torch.zeros_like(update) if self._velocity is None else self._velocity.to(update)
             self._velocity = update = self.server_momentum * previous + update
-        return theta + self.server_lr * update
+        return self.server_lr * update
 
     def state(self) -> dict[str, Any]:
         return {"velocity": self._velocity}

@@ -69,7 +69,7 @@ class FedNova(FedAvg):
                 noise=np.ones(setting.clients),
             )
         aggregator = cast(Linear, self.wiring.aggregator)  # its facts need weights
-        work, weights = self._work[round_.clients], aggregator.weights(round_).double().cpu().numpy()
+        work, weights = self._work[round_.clients], aggregator.weights(round_).cpu().double().numpy()
         if not weights.any():  # nobody was selected
             return float(work.min())
         return float(work.min() + weights @ (work - work.min()) / weights.sum())

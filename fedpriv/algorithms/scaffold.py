@@ -81,12 +81,12 @@ class Scaffold(FedAvg):
         own.index_add_(0, who, change.to(own.dtype))
         return both
 
-    def step(self, theta: Tensor, update: Tensor, round_: Round) -> Tensor:
-        moved, change = update.split(len(theta))
+    def move(self, update: Tensor, round_: Round) -> Tensor:
+        moved, change = update.chunk(2)
         assert self.wiring.aggregator is not None
         part = self.wiring.aggregator.part(round_)
         self._control = self._control + part * change.to(self._control.dtype)
-        return super().step(theta, moved, round_)
+        return super().move(moved, round_)
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "control": self._control}

@@ -20,7 +20,8 @@ from fedpriv.config.identity import Identity
 from fedpriv.errors import UserError
 from fedpriv.files import alone, json_text, make_folder, read_json, write_atomically
 from fedpriv.session import checkpoint
-from fedpriv.session.execution import IDENTITY, execute
+from fedpriv.session.claim import IDENTITY
+from fedpriv.session.execution import execute
 from fedpriv.session.screen import console, errors, number
 
 KINDS = ("sensitivity", "one-run", "one-shot", "mechanism", "membership", "inversion")

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fedpriv.audit.finding import Result
 from fedpriv.audit.taps import Bench, quiet
-from fedpriv.building import make
 from fedpriv.engine.batches import Plan
 from fedpriv.engine.work import Work
+from fedpriv.parts.making import make
 from fedpriv.randomness.source import seed_for
 from fedpriv.rounds.setting import Round
 from fedpriv.session.screen import Notes

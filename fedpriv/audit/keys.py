@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections import Counter
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -10,6 +11,7 @@ from omegaconf import DictConfig
 from fedpriv import building
 from fedpriv.audit.finding import Finding, judged
 from fedpriv.audit.taps import Bench, drawn
+from fedpriv.parts.making import source
 
 
 def audit(bench: Bench) -> list[Finding]:
@@ -70,15 +72,12 @@ def _key(cfg: DictConfig, values: dict[str, Any], other_data: bool) -> bytes:
     own.partition_seed = own.seed if own.partition_seed is None else own.partition_seed
     for key, value in values.items():
         own[key] = value
-    make = building.make
 
-    def made(given: DictConfig, group: str, **facts: Any) -> Any:
-        part = make(given, group, **facts)
-        if group == "dataset" and other_data:
-            return _Flipped(part)
-        return part
+    def flipped(given: DictConfig) -> tuple[Any, Path]:
+        dataset, folder = source(given)
+        return _Flipped(dataset) if other_data else dataset, folder
 
-    with patch.object(building, "make", made), patch.object(building, "Source", _Stop):
+    with patch.object(building, "source", flipped), patch.object(building, "Source", _Stop):
         try:
             building.build(own, prepare=False)
         except _Found as found:

@@ -7,7 +7,7 @@ user's own is heard like ours. Noise is what comes out of `Source` and the sampl
 import copy
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -22,7 +22,7 @@ from torch import Tensor
 from fedpriv.building import Run, build
 from fedpriv.engine.base import Engine
 from fedpriv.engine.data import ClientData
-from fedpriv.engine.work import Trained, Work
+from fedpriv.engine.work import Rows, Trained, Work
 from fedpriv.privacy.events import Charge
 from fedpriv.randomness import laplace, poisson
 from fedpriv.randomness.source import Source, key_of
@@ -63,7 +63,10 @@ class Idle(Engine):
             engine.workers,
         )
 
-    def train(self, work: Work, data: ClientData) -> Trained:
+    def groups(self, work: Work, data: ClientData) -> list[Rows]:
+        return [slice(0, len(work.clients))]
+
+    def train(self, work: Work, data: ClientData, groups: Sequence[Rows] | None = None) -> Trained:
         return Trained(torch.zeros(len(work.clients)))
 
     def predict(self, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
@@ -79,7 +82,7 @@ class Bench:
         self.seed = int(own.seed)
         self.run: Run = build(own, secret=lambda: self.key(0), prepare=prepare)
         self.trainer: Trainer = self.run.trainer
-        self.trainer.evaluate = lambda: None  # type: ignore[method-assign,assignment,return-value]
+        self.trainer.evaluate = lambda data: None  # type: ignore[method-assign]
         self.trainer.seeded = bool(cfg.noise_seed == "config")
         self._start = self.state()
         self._train, self._engine = self.trainer.train, self.trainer.engine

@@ -9,25 +9,27 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from fedpriv.commands import sweeping
-from fedpriv.config.checks import check
+from fedpriv.commands.objective import names_of, values_of
+from fedpriv.config import searching
 from fedpriv.config.composing import title
 from fedpriv.config.names import part_names, register
 from fedpriv.config.options import filled
+from fedpriv.config.searching import SearchConf
 from fedpriv.errors import Interrupted
+from fedpriv.session.execution import execute
 from fedpriv.session.screen import console
 
 register()
+searching.register()
 
 
 failure: BaseException | None = None  # of a single run: Hydra would wrap it in lines of its own
 
 
-def run(cfg: DictConfig) -> dict[str, Any] | str | None:
-    """Run one experiment; its summary. In a sweep a failure is a line for the report instead of stopping the
-    others."""
+def run(cfg: DictConfig) -> dict[str, Any] | list[float] | str | None:
+    """Run one experiment; its summary, or in a search what its objective comes to. In a sweep a failure is a
+    line for the report instead of stopping the others."""
     global failure
-    from fedpriv.session.execution import execute  # loads torch and Opacus: not for --help or a typo
-
     context = HydraConfig.get()
     folder = Path(context.runtime.output_dir)
     typed = context.overrides.task
@@ -37,8 +39,10 @@ def run(cfg: DictConfig) -> dict[str, Any] | str | None:
         console.rule(f"cell {context.job.num}: {sweeping.cell_name(context)}", align="left")
     try:
         cfg = filled(cfg, typed)
-        check(cfg)
-        return execute(cfg, folder, title(cfg, part_names(cfg, context.runtime.choices, typed)))
+        searched = names_of(cfg) if in_sweep and context.sweeper["_target_"] == SearchConf._target_ else None
+        summary = execute(cfg, folder, title(cfg, part_names(cfg, context.runtime.choices, typed)))
+        sweeping.summary = summary
+        return summary if searched is None else values_of(summary, searched)
     except (Interrupted, KeyboardInterrupt) as stop:
         if in_sweep:  # ends the whole sweep, which an ordinary exception would not
             raise KeyboardInterrupt(*stop.args) from stop

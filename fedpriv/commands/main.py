@@ -1,9 +1,6 @@
 """The command line: `fedpriv run` and its neighbours. `run` is Hydra's, with two short names."""
 
-import contextlib
-import io
 import os
-import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,10 +13,14 @@ USAGE = """\
 fedpriv: compose, run and honestly account private federated learning experiments
 
   fedpriv run [group=option ...] [key=value ...]   one experiment; with -m a sweep over comma lists
+  fedpriv evaluate RUN [dataset=...]               how the model a run kept does on test samples
   fedpriv figure KIND FOLDER ... [out=FILE.png]    figures of finished runs: emd-epsilon, loss, samples, ...
   fedpriv reproduce PAPER/ARTIFACT [--scale cpu]   the runs of a published table or figure
   fedpriv table PAPER/ARTIFACT                     what came of them beside the printed numbers
-  fedpriv report [out=FILE.html]                   all of that in one page
+  fedpriv runs [FOLDER ...] [key=value ...]        what was run: finished, running, failed; --diff, --clean
+  fedpriv table FOLDER rows=KEY columns=KEY        your runs as a table: mean and deviation over seeds, LaTeX
+  fedpriv report [FOLDER ...] [out=FILE.html]      your runs, or all that was reproduced, in one page
+  fedpriv board [FOLDER ...] [port=N]              that page on this machine, while the runs go on
   fedpriv privacy [the same]                       what that run will guarantee and how much noise it adds
   fedpriv audit [KIND] [the same]                  attacks it: measured bounds beside the provable epsilon
   fedpriv list [group]                             every group and option: what it is, which paper
@@ -38,8 +39,20 @@ examples
 `fedpriv run --help` lists every key, `fedpriv features --help` every encoder.
 Tab completion: eval "$(fedpriv -sc install=bash)"
 """
+DATA = """\
+usage: fedpriv data list | fetch [name ...] | verify [name ...] [data_dir=FOLDER]
+
+  list     every data set: what it is, how large, whether its files are there
+  fetch    download what is missing or damaged, all of it or the sets named
+  verify   check the files: by published checksum, else by the number of samples
+
+The folder is data_dir, else FEDPRIV_DATA, else your cache folder. Your own data need none: dataset=files.
+"""
 COMMANDS = (
     "run",
+    "runs",
+    "board",
+    "evaluate",
     "reproduce",
     "table",
     "report",
@@ -96,6 +109,9 @@ def _dispatch(arguments: list[str]) -> int:
         raise UserError(f"{command}: no such command; choose one of {', '.join(COMMANDS)}")
     functions = {
         "run": _run,
+        "runs": _runs,
+        "board": _board,
+        "evaluate": _evaluate,
         "reproduce": _reproduce,
         "table": _table,
         "report": _report,
@@ -112,36 +128,22 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run(rest: list[str]) -> int:
-    from fedpriv.commands import job, sweeping
-    from fedpriv.config.composing import prepared
+    from fedpriv.commands.run import main
+    from fedpriv.ranks.launchers import place
 
-    if {"--cfg", "-c"} & set(rest):
-        return _show_config(rest)
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors reach us, instead of Hydra printing and exiting
-    sys.argv = [sys.argv[0], *prepared(rest)]
-    job.hydra_main()
-    if job.failure is not None:
-        raise job.failure
-    return 1 if sweeping.failures else 0
+    if place() is None:
+        return main(rest)
+    from fedpriv.ranks.following import follow
+    from fedpriv.ranks.starting import started_outside
+
+    with started_outside() as group:
+        return follow(group) if group.rank else main(rest)
 
 
-def _show_config(rest: list[str]) -> int:
-    """--cfg job with every value, also those that an option's file leaves to its target; else Hydra's."""
-    from hydra._internal.utils import get_args_parser
-    from omegaconf import OmegaConf
+def _evaluate(rest: list[str]) -> int:
+    from fedpriv.commands.evaluate import evaluate
 
-    from fedpriv.commands import job
-    from fedpriv.config.composing import compose, prepared
-
-    told = get_args_parser().parse_args(rest)
-    if told.cfg != "job":
-        sys.argv = [sys.argv[0], *prepared(rest)]
-        job.hydra_main()
-        return 0
-    config = compose(told.overrides, told.config_dir)
-    shown = OmegaConf.select(config, told.package) if told.package else config
-    print(OmegaConf.to_yaml(shown, resolve=told.resolve), end="")
-    return 0
+    return evaluate(rest)
 
 
 def _reproduce(rest: list[str]) -> int:
@@ -150,16 +152,50 @@ def _reproduce(rest: list[str]) -> int:
     return main(rest)
 
 
-def _table(rest: list[str]) -> int:
-    from fedpriv.reproduce.table import main
+def _runs(rest: list[str]) -> int:
+    from fedpriv.studies.runs import main
 
     return main(rest)
+
+
+def _table(rest: list[str]) -> int:
+    """Of a folder's runs, or of a recipe."""
+    if _folders(rest):
+        from fedpriv.studies.table import main
+
+        return main(rest)
+    from fedpriv.reproduce import table
+
+    return table.main(rest)
 
 
 def _report(rest: list[str]) -> int:
-    from fedpriv.reproduce.report import main
+    """Of a folder's runs, or of everything that was reproduced."""
+    if _folders(rest):
+        from fedpriv.studies.report import main
+
+        return main(rest)
+    from fedpriv.reproduce import report
+
+    return report.main(rest)
+
+
+def _board(rest: list[str]) -> int:
+    from fedpriv.studies.board import main
 
     return main(rest)
+
+
+def _folders(words: list[str]) -> bool:
+    """Whether a command is about runs in folders: one is named that is no recipe, or keys of runs are."""
+    if any(word.startswith(("rows=", "columns=", "value=")) for word in words):
+        return True
+    if not (folders := [word for word in words if Path(word).is_dir()]):
+        return False
+    from fedpriv.reproduce.recipe import names
+
+    recipes = {"all", *names(), *(name.partition("/")[0] for name in names())}
+    return not recipes & set(folders)
 
 
 def _figure(rest: list[str]) -> int:
@@ -169,54 +205,9 @@ def _figure(rest: list[str]) -> int:
 
 
 def _complete(arguments: list[str]) -> int:
-    """Hydra's completion, without the word `run` it does not know and with the short names."""
-    from fedpriv.commands.job import hydra_main
-    from fedpriv.config.composing import SHORT, expand
-    from fedpriv.config.schema import GROUPS
+    from fedpriv.commands.completion import complete
 
-    words = os.environ.get("COMP_LINE", "").split(" ")
-    if len(words) == 2:
-        print(" ".join(COMMANDS))
-        return 0
-    if words[1:2] == ["figure"]:
-        from fedpriv.figures.command import complete
-
-        print(complete(words))
-        return 0
-    if len(words) > 2 and words[1] == "features":
-        from fedpriv.encoders.settings import completions
-
-        print(" ".join(completions(words[-1])))
-        return 0
-    short = None
-    if len(words) > 2:
-        short = next((s for s in SHORT if words[-1].startswith((s + "=", s + "."))), None)
-        found = re.fullmatch(r"(\w+)\.\w*", expand(words[-1]))
-        if found and found.group(1) in GROUPS:
-            print(" ".join(_keys(found.group(1), words[2:-1], words[-1])))
-            return 0
-        os.environ["COMP_LINE"] = " ".join([words[0], *map(expand, words[2:])])
-    sys.argv = [sys.argv[0], *[a for a in arguments if a not in COMMANDS]]
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        hydra_main()
-    text = re.sub(r"(?<!\S)paper(/\S*)?(?!\S)", "", output.getvalue())  # recipes, not options
-    print(re.sub(rf"\b{SHORT[short]}(?=[=.])", short, text) if short else text, end="")
-    return 0
-
-
-def _keys(group: str, before: list[str], word: str) -> list[str]:
-    """What a group's option has that begins as the word does."""
-    from fedpriv.config.composing import in_one_line
-
-    try:
-        with in_one_line():
-            node = _compose([w for w in before if w and w not in ("-m", "--multirun")]).get(group)
-    except UserError:  # nothing can be proposed for a line that is wrong
-        return []
-    start = word.partition(".")[0]
-    keys = [f"{start}.{key}=" for key in node or () if key != "_target_"]
-    return [key for key in keys if key.startswith(word)]
+    return complete(arguments, COMMANDS)
 
 
 def _compose(rest: list[str]) -> Any:
@@ -243,7 +234,11 @@ def _audit(rest: list[str]) -> int:
 
 
 def _list(rest: list[str]) -> int:
-    from fedpriv.config.catalogue import show
+    from fedpriv.config.catalogue import HELP, show
+
+    if {"-h", "--help"} & set(rest):
+        print(HELP, end="")
+        return 0
 
     show(rest)
     return 0
@@ -272,6 +267,9 @@ def _distilled(rest: list[str]) -> int:
 
 
 def _data(rest: list[str]) -> int:
+    if {"-h", "--help"} & set(rest):
+        print(DATA, end="")
+        return 0
     from fedpriv.datasets import default_data_dir
     from fedpriv.datasets.commands import data_fetch, data_list, data_verify
 

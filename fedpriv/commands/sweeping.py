@@ -19,8 +19,8 @@ from fedpriv.config.mistakes import explain
 from fedpriv.files import json_text, make_folder, read_json, write_atomically
 from fedpriv.session.screen import _accuracy, console, number
 
-STATUS = "status.json"
 PARENT = "FEDPRIV_PARENT"  # process whose end ends the workers it started on this machine
+summary: dict[str, Any] | None = None  # of the cell that this process has just run
 failures = 0  # failed cells of the last sweep in this process; the command's exit code
 
 
@@ -55,8 +55,8 @@ class SweepReport(Callback):
         result: Any = job_return._return_value  # the property would raise what a failed job raised
         if job_return.status == JobStatus.FAILED:
             result = reason(result)
-        error, summary = (result, None) if isinstance(result, str) else (None, result)
-        note(self._file(config), cell_name(config.hydra), error, summary)
+        error, told = (result, None) if isinstance(result, str) else (None, summary)
+        note(self._file(config), cell_name(config.hydra), error, told)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         global failures

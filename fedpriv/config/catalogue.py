@@ -19,16 +19,23 @@ from fedpriv.config.schema import GROUPS
 from fedpriv.errors import UserError
 from fedpriv.session.screen import console
 
+HELP = """\
+usage: fedpriv list [group ...] [--config-dir FOLDER]
+
+Every group and its options: what each is, which paper it comes from. With a group also every value of its
+options: the default, what it means, what is allowed. --config-dir adds your own options.
+"""
 MEANING = {
     "dataset": "arrays, sizes, normalisation",
     "model": "the network",
     "partition": "who owns which sample, train and test alike",
     "transform": "the personal layer in front, kept at home",
-    "algorithm": "local objective and server step",
+    "algorithm": "local objective, and how far to go",
     "dp_variant": "clipping, noise and what it guarantees (short: dp=)",
     "aggregator": "how uploads become one update (short: agg=)",
     "budget": "each client's epsilon",
     "upload": "what crosses the wire, in bytes",
+    "server": "the server's step",
     "stage": "what runs once before round 0",
     "logger": "where results go besides the run folder",
 }
@@ -64,23 +71,31 @@ def option_of(group: str, node: dict[str, Any]) -> str:
     A part of one's own, which no file describes, goes by the last word of its target.
     """
     found = {
-        name: sum(node.get(k) == v for k, v in content.items())
-        for name, content in contents(group).items()
+        name: sum(1 if node.get(k) == v else -1 for k, v in content.items() if not str(v).startswith("${"))
+        for name, content in written(group).items()
         if content["_target_"] == node["_target_"]
     }
     return max(found, key=lambda n: found[n]) if found else str(node["_target_"]).rpartition(".")[2]
 
 
 @cache
-def contents(group: str, config_dir: str | Path | None = None) -> dict[str, dict[str, Any]]:
-    """Every value of every option: what its file says, interpolations as they are written, and the defaults
-    of its target."""
+def written(group: str, config_dir: str | Path | None = None) -> dict[str, dict[str, Any]]:
+    """What the file of every option says, interpolations as they are written; imports no target."""
     found = {}
     for name, text in sorted(_files(group, config_dir)):
         content = yaml.safe_load(text)
-        content = content.get(group, content)
-        found[name] = {"_target_": content["_target_"], **defaults(options_of(group, content)), **content}
+        found[name] = content.get(group, content)
     return found
+
+
+@cache
+def contents(group: str, config_dir: str | Path | None = None) -> dict[str, dict[str, Any]]:
+    """Every value of every option: what its file says, interpolations as they are written, and the defaults
+    of its target."""
+    return {
+        name: {"_target_": content["_target_"], **defaults(options_of(group, content)), **content}
+        for name, content in written(group, config_dir).items()
+    }
 
 
 @cache

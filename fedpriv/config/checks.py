@@ -12,7 +12,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from fedpriv.config.annotations import LISTED, describe, leaves, misfit, unreadable
 from fedpriv.config.limits import cut
-from fedpriv.config.options import options_of, target_of, unknown_options
+from fedpriv.config.options import options_of, signature_of
 from fedpriv.config.schema import GROUPS, CheckpointSchema, Schema, within_of
 from fedpriv.errors import UserError
 
@@ -35,6 +35,8 @@ def check(cfg: DictConfig) -> None:
             f"samples_at={cut(cfg.samples_at)}: there is no round {late[0]}; choose from 0 to "
             f"rounds={cfg.rounds}"
         )
+    if cfg.processes > cfg.clients:
+        raise UserError(f"processes={cfg.processes}: more than clients={cfg.clients}; use fewer")
     if cfg.clients * cfg.rounds > MEMORY_ROWS:
         raise UserError(
             f"clients={cfg.clients} for rounds={cfg.rounds}: a run keeps a number a client and round, at "
@@ -77,7 +79,7 @@ def check_limits(cfg: DictConfig, settings: type, prefix: str) -> None:
         if "help" not in f.metadata:
             continue
         given, limit = cfg[f.name], f.metadata
-        if given is None and type(None) not in typing.get_args(hints[f.name]):
+        if given is None and hints[f.name] is not Any and type(None) not in typing.get_args(hints[f.name]):
             raise UserError(f"{prefix}{f.name}=null: must be {describe(hints[f.name])} ({limit['help']})")
         if isinstance(given, ListConfig) and len(given) > LISTED:
             raise UserError(
@@ -109,34 +111,35 @@ def check_names(group: str, node: Any) -> dict[str, inspect.Parameter]:
         if key not in (*options, "_target_"):
             near = difflib.get_close_matches(str(key), options, n=1, cutoff=0.6)
             hint = f"did you mean {group}.{near[0]}? " if near else ""
-            name = getattr(target_of(group, plain), "__name__", plain["_target_"])
             raise UserError(
-                f"{group}.{cut(key)}={cut(plain[key])}: no such option of {name}; {hint}it has "
-                f"{', '.join(options) or 'no options'}"
+                f"{group}.{cut(key)}={cut(plain[key])}: no such option of {signature_of(group, plain).name}; "
+                f"{hint}it has {', '.join(options) or 'no options'}"
+                f"{_elsewhere(group, str(key))}"
             )
     return options
 
 
+def _elsewhere(group: str, key: str) -> str:
+    """Which options of the group have it: the user may have meant another."""
+    from fedpriv.config.catalogue import contents
+
+    if not (others := [name for name, content in contents(group).items() if key in content]):
+        return ""
+    return f"; {group}={' or '.join(others[:4])} {'have' if len(others) > 1 else 'has'} it"
+
+
 def _check_group(group: str, node: Any) -> None:
-    target = target_of(group, node)
-    name = getattr(target, "__name__", str(node["_target_"]))
-    try:
-        hints = typing.get_type_hints(
-            target.__init__ if inspect.isclass(target) else target, include_extras=True
-        )
-    except Exception as problem:  # an annotation may name what is not there
-        raise unknown_options(group, node, problem) from problem
-    options = check_names(group, node)
+    signature, options = signature_of(group, node), check_names(group, node)
     given = {k: v for k, v in node.items() if k != "_target_"}
     for key, value in given.items():
         default = options[key].default
         default = list(default) if isinstance(default, tuple) else default
         if type(value) is type(default) and value == default:
             continue  # not the user's mistake
-        wrong = misfit(value, hints.get(key, Any))
+        wrong = misfit(value, signature.hints.get(key, Any))
         if wrong:
             raise UserError(f"{group}.{key}={cut(value)}: {wrong}")
     for key, parameter in options.items():
         variable = parameter.kind is parameter.VAR_POSITIONAL
         if parameter.default is parameter.empty and key not in given and not variable:
-            raise UserError(f"{group}.{key} is missing: {name} needs it")
+            raise UserError(f"{group}.{key} is missing: {signature.name} needs it")

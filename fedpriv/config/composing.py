@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
+from unicodedata import normalize
 
 import hydra
 from hydra import initialize_config_module
@@ -26,6 +28,21 @@ def expand(override: str) -> str:
     return re.sub(
         r"^([+~]{0,2})(dp|agg)(?=[=.@]|$)", lambda m: m.group(1) + SHORT[m.group(2)], override, count=1
     )
+
+
+def check_form(words: Sequence[str]) -> None:
+    """That every word sets a key: Hydra's answer to `epsilon 3` helps nobody."""
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
+        key, equals, value = word.partition("=")
+        name = key.lstrip("+~").partition(".")[0].partition("@")[0]
+        if not equals and not key.startswith("~"):
+            better = f"{cut(key)}={after}" if after and "=" not in after else "epsilon=3"
+            raise UserError(f"{cut(word)}: write key=value, such as {better}")
+        if not name.isascii():
+            plain = normalize("NFKD", key).encode("ascii", "ignore").decode()
+            raise UserError(
+                f"{cut(word)}: keys have plain letters; write key=value, such as {plain}={cut(value)}"
+            )
 
 
 def prepared(overrides: Sequence[str]) -> list[str]:
@@ -66,11 +83,13 @@ class Planned:
 
 def compose(overrides: Sequence[str], config_dir: str | Path | None = None) -> DictConfig:
     """The config of a run, with every value in it. `config_dir`: a folder of the user's own options."""
+    check_form(overrides)
     given = prepared(overrides)
     return filled(_composed(given, config_dir), given)
 
 
 def plan(overrides: Sequence[str], config_dir: str | Path | None = None) -> Planned:
+    check_form(overrides)
     given = prepared(overrides)
     whole = _composed(given, config_dir, return_hydra_config=True)
     config, folder = job_of(whole), Path(whole.hydra.run.dir)

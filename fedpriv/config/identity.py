@@ -18,16 +18,30 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 import fedpriv
-from fedpriv.config.options import target_of
+from fedpriv.config.options import path_of, target_of
 from fedpriv.config.schema import GROUPS, Schema
+from fedpriv.config.signatures import written
 from fedpriv.device import kind_of_device
 from fedpriv.errors import UserError
 
 # Where a run happens and how it is watched: none of it changes what is computed. The kind of device does.
-IGNORED = ("data_dir", "device", "threads", "logger", "checkpoint", "resume", "target", "dataset.download")
+IGNORED = (
+    "data_dir", "device", "threads", "processes", "logger", "checkpoint", "resume", "target", "objective",
+    "personal",
+    "dataset.download",
+)  # fmt: skip
 # Keys added since results were committed, each with what runs had before it: at that value the key does not
 # count, so their identity stays. As "key" or "group.key"; never taken out again.
-ADDED: dict[str, Any] = {"dp_variant.against": "outsider"}
+ADDED: dict[str, Any] = {
+    "dp_variant.against": "outsider",
+    "separation": None,
+    "validation": 0,
+    "server": {"_target_": "fedpriv.servers.base.SGD"},
+    "dataset.after_transform": False,
+    "model.size": "small",
+}
+# Values that compute the very same as another: {"group.key": {value: the one it is told as}}.
+SAME: dict[str, dict[str, str]] = {"dataset.dn": {"unit": "none"}}  # mean 0 and variance 1 change nothing
 KINDS = ("cpu", "cuda", "mps")
 _LENGTH, _SHORT = 16, 8
 
@@ -42,6 +56,10 @@ def of_config(cfg: DictConfig, device: str | None = None) -> str:
         _drop(content, path)
     for path, before in ADDED.items():
         _drop(content, path, _number(before))
+    for path, same in SAME.items():
+        group, _, key = path.partition(".")
+        if (told := content.get(group, {}).get(key)) in same:
+            content[group][key] = same[told]
     content["device"] = device or kind_of_device(cfg.device)
     return digest(json.dumps(content, sort_keys=True).encode())
 
@@ -83,6 +101,8 @@ def _drop(content: dict[str, Any], path: str, only: Any = ...) -> None:
 def _source(group: str, node: Any) -> str | None:
     """A digest of the file in which an option is written that is not this package's."""
     try:
+        if written(path_of(group, node)):
+            return None
         target = target_of(group, node)
     except UserError:  # `check` will say what is wrong with it
         return None

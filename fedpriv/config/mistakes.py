@@ -56,6 +56,12 @@ def explain(error: BaseException) -> str | None:
             f"not enough memory ({_first_line(error)}); lower clients, rounds, batch_size or the size of the "
             "model"
         )
+    if found := re.search("Ambiguous value for argument '(.*)'", str(error)):
+        key, _, values = found.group(1).partition("=")
+        return (
+            f"{cut(found.group(1))}: has several values; add -m to run each, or write one list as "
+            f"'{key}=[{cut(values)}]'"
+        )
     if isinstance(error, OverrideParseException):
         override, reason = cut(error.override), cut(str(error).splitlines()[0])
         return f"{override}: cannot be read ({reason}); quote brackets in the shell"

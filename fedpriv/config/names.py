@@ -7,6 +7,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf, flag_override
 
+from fedpriv.config import identity
 from fedpriv.config.checks import check_keys, check_names, check_references
 from fedpriv.config.limits import ANY, WHOLE
 from fedpriv.config.options import filled, keys_of
@@ -48,8 +49,6 @@ def job_of(whole: DictConfig) -> DictConfig:
 
 def _run_name(*, _root_: DictConfig) -> str:
     """Hydra names the folder before anything is run: what is no number is refused here, not in a name."""
-    from fedpriv.config import identity  # here: it imports torch, which completion does without
-
     check_references(_root_)
     check_keys(_root_)
     cfg = job_of(_root_)

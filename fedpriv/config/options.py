@@ -9,7 +9,6 @@ import copy
 import inspect
 import os
 import sys
-import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from fedpriv.config.annotations import describe
 from fedpriv.config.limits import cut
 from fedpriv.config.schema import GROUPS
+from fedpriv.config.signatures import Signature, asked, written
 from fedpriv.errors import UserError
 
 # What `build` tells models and transforms of the data, besides their options.
@@ -56,12 +56,18 @@ def keys_of(overrides: Iterable[str]) -> set[str]:
     return {".".join(o.lstrip("+~").partition("=")[0].split(".")[:2]) for o in overrides}
 
 
-def target_of(group: str, node: Any) -> Callable[..., Any]:
+def path_of(group: str, node: Any) -> str:
+    """What an option names as its target."""
     path = node.get("_target_") if isinstance(node, dict) else None
     if not path or not isinstance(path, str):
         raise UserError(
             f"{group}={cut(node)}: not an option with a _target_; `fedpriv list {group}` shows them"
         )
+    return path
+
+
+def target_of(group: str, node: Any) -> Callable[..., Any]:
+    path = path_of(group, node)
     if not path.startswith("fedpriv.") and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # mine.Trimmed finds ./mine.py, and ./csv.py hides nothing
     try:
@@ -73,14 +79,25 @@ def target_of(group: str, node: Any) -> Callable[..., Any]:
     return found
 
 
-def options_of(group: str, node: Any) -> dict[str, inspect.Parameter]:
-    """What a target can be given, besides what `build` tells it of the data."""
+def signature_of(group: str, node: Any) -> Signature:
+    """What a target takes, of this package's without importing it."""
+    path = path_of(group, node)
+    if found := written(path):
+        return found
     target = target_of(group, node)
     try:
-        parameters = inspect.signature(target).parameters
-    except (TypeError, ValueError) as problem:  # a builtin says nothing of itself
-        raise unknown_options(group, node, problem) from problem
+        return asked(target, path)
+    except Exception as problem:  # a builtin says nothing of itself, an annotation may name what is not there
+        raise UserError(
+            f"{group}._target_={cut(path)}: what it can be given is unknown ({_reason(problem)}); "
+            "name a class or a function with annotated options"
+        ) from problem
+
+
+def options_of(group: str, node: Any) -> dict[str, inspect.Parameter]:
+    """What a target can be given, besides what `build` tells it of the data."""
     injected = INJECTED.get(group, ())
+    parameters = signature_of(group, node).parameters
     return {n: p for n, p in parameters.items() if n not in injected and p.kind is not p.VAR_KEYWORD}
 
 
@@ -99,16 +116,8 @@ def _plain(value: Any) -> bool:
 
 def allowed(group: str, node: dict[str, Any]) -> dict[str, str]:
     """What every value of an option may be, in words."""
-    target = target_of(group, node)
-    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
+    hints = signature_of(group, node).hints
     return {key: describe(hints.get(key, Any)) for key in options_of(group, node)}
-
-
-def unknown_options(group: str, node: Any, problem: BaseException) -> UserError:
-    return UserError(
-        f"{group}._target_={cut(node['_target_'])}: what it can be given is unknown ({_reason(problem)}); "
-        "name a class or a function with annotated options"
-    )
 
 
 def _reason(problem: BaseException) -> str:

@@ -13,7 +13,7 @@ from fedpriv.config.limits import Within
 
 GROUPS = (
     "dataset", "model", "partition", "transform", "algorithm", "dp_variant", "aggregator", "budget", "upload",
-    "stage", "logger",
+    "server", "stage", "logger",
 )  # fmt: skip
 
 
@@ -36,6 +36,12 @@ class Schema:
     participations: int | None = _setting(
         None,
         "cross-device: rounds every client takes part in exactly; null: sampled at sample_rate",
+        least=1,
+        most=1_000_000,
+    )
+    separation: int | None = _setting(
+        None,
+        "with participations: the fewest rounds from one of a client's to its next; null: 1",
         least=1,
         most=1_000_000,
     )
@@ -83,12 +89,30 @@ class Schema:
             "most": 1_000_000,
         },
     )
+    validation: float = _setting(
+        0.0,
+        "share of the clients' training samples that is held out, to choose options on",
+        least=0,
+        below=1,
+    )
+    objective: Any = field(
+        default=None,
+        metadata={
+            "help": "what a search is for: a key of summary.json or a list; null: accuracy_global_validation"
+        },
+    )
     device: str = _setting("auto", "where tensors live", choices=("auto", "cpu", "cuda", "mps"))
     dtype: str = _setting("float32", "number format", choices=("float32", "float64"))
     engine: str = _setting("fast", "fast, or the one-client-at-a-time oracle", choices=("fast", "loop"))
     threads: int | None = _setting(None, "worker threads on a CPU; null: one per core", least=1, most=1024)
+    processes: int = _setting(
+        1, "processes on this machine that share the run: the same numbers", least=1, most=1024
+    )
     data_dir: str | None = _setting(
         "${oc.env:FEDPRIV_DATA,null}", "folder of the data sets; null: the user's cache folder"
+    )
+    personal: bool = _setting(
+        False, "keep what every client has at home in personal.pt, beside model.pt: not private"
     )
     resume: bool = _setting(True, "continue or reuse what the run folder holds; false: start anew")
     checkpoint: CheckpointSchema = field(default_factory=CheckpointSchema)
@@ -102,6 +126,7 @@ class Schema:
     aggregator: Any = MISSING
     budget: Any = MISSING
     upload: Any = MISSING
+    server: Any = MISSING
     stage: Any = MISSING
     logger: Any = MISSING
 

@@ -8,7 +8,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedpriv.aggregators.base import Aggregator
 from fedpriv.algorithms.base import Algorithm
-from fedpriv.building import make
 from fedpriv.config.composing import compose
 from fedpriv.config.options import target_of
 from fedpriv.contracts.aggregators import aggregator_checks
@@ -18,6 +17,8 @@ from fedpriv.contracts.trial import Broken, Check, Untold
 from fedpriv.contracts.uploads import upload_checks
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
+from fedpriv.parts.making import make
+from fedpriv.servers.base import Server
 from fedpriv.stages.base import Stage
 from fedpriv.uploads.base import Upload
 
@@ -26,6 +27,7 @@ SEAMS: dict[str, type] = {
     "algorithm": Algorithm,
     "aggregator": Aggregator,
     "upload": Upload,
+    "server": Server,
     "stage": Stage,
 }
 SMALL = ("model.sizes=[8]", "clients=4", "rounds=3", "batch_size=64", "threads=1", "dp_variant=none")

@@ -7,7 +7,7 @@ from fedpriv.errors import UserError
 
 HELP = """\
 usage: fedpriv check MODULE.CLASS [option=value ...] [-- group=option ...]
-Puts a mechanism, aggregator, algorithm, upload or stage through what its seam promises.
+Puts a mechanism, aggregator, algorithm, upload, server or stage through what its seam promises.
 Behind -- stands what its run needs, such as model.norm=batch.
 """
 

@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from fedpriv.contracts.trial import (
 )
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.parts.wiring import wire
-from fedpriv.privacy.events import Event, SampledGaussian
+from fedpriv.privacy.events import Event, Joint, SampledGaussian
 from fedpriv.privacy.skellam import SampledSkellam
 from fedpriv.uploads.base import Upload
 from fedpriv.uploads.plain import Plain
@@ -38,6 +39,8 @@ from fedpriv.uploads.secure_sum import SecureSum
 
 def mechanism_checks(new: Callable[[], Mechanism]) -> Iterator[Check]:
     facts = setting()
+    if (said := getattr(new(), "facts", None)) is not None and said.participation.fixed:
+        facts = replace(facts, sample_rate=1.0)
 
     def ready() -> tuple[Mechanism, Aggregator, Upload, Any]:
         part = new()
@@ -162,6 +165,8 @@ def _multiplier(charge: tuple[Event, ...]) -> float:
     """Standard deviation of the noise over the largest move, of a charge that is one Gaussian or Skellam."""
     if len(charge) == 1 and isinstance(charge[0], SampledGaussian):
         return charge[0].noise_multiplier
+    if len(charge) == 1 and isinstance(charge[0], Joint):
+        return _multiplier(charge[0].of(1))
     if len(charge) == 1 and isinstance(charge[0], SampledSkellam):
         return math.sqrt(charge[0].variance) / charge[0].l2
     raise Untold(

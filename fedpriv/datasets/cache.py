@@ -15,8 +15,13 @@ import platformdirs
 Arrays = dict[str, np.ndarray]
 
 
-def cached(name: str, source: Path, options: dict[str, Any], build: Callable[[], Arrays]) -> Arrays:
-    """`build()`, or its earlier result for the same options and a source of the same size and time."""
+def cached(
+    name: str, source: Path, options: dict[str, Any], build: Callable[[], Arrays], *, needed: bool = True
+) -> Arrays:
+    """`build()`, or its earlier result for the same options and a source of the same size and time.
+
+    `needed`: it takes so long that it is worth a word if the result cannot be kept.
+    """
     state = source.stat()
     key = json.dumps([str(source.resolve()), state.st_size, state.st_mtime_ns, options], sort_keys=True)
     stem = hashlib.sha256(key.encode()).hexdigest()[:16]
@@ -28,11 +33,11 @@ def cached(name: str, source: Path, options: dict[str, Any], build: Callable[[],
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             warnings.warn(f"{path} is damaged and is made anew ({error})", stacklevel=2)
     arrays = build()
-    _write(path, arrays)
+    _write(path, arrays, needed)
     return arrays
 
 
-def _write(path: Path, arrays: Arrays) -> None:
+def _write(path: Path, arrays: Arrays, needed: bool) -> None:
     # A name of its own per process: two runs may prepare the same data at once.
     part = path.with_suffix(f".{os.getpid()}.part")
     try:
@@ -43,4 +48,7 @@ def _write(path: Path, arrays: Arrays) -> None:
     except OSError as error:
         if os.path.exists(part):
             part.unlink()
-        warnings.warn(f"prepared data is not kept, the next run prepares it again ({error})", stacklevel=3)
+        if needed:
+            warnings.warn(
+                f"prepared data is not kept, the next run prepares it again ({error})", stacklevel=4
+            )

@@ -7,7 +7,6 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import numpy as np
-import torch
 
 from fedpriv.config.limits import Within
 from fedpriv.datasets.base import Data, Dataset, Part, reading
@@ -67,6 +66,8 @@ class CHMNIST(Dataset):
             images = np.stack([self._decode(content) for _, _, content in tiles])  # [N, 3, size, size]
         labels = np.array([FOLDERS.index(folder) for folder, _, _ in tiles], dtype=np.int64)
         train, test = train_test_split(np.arange(len(labels)), test_size=0.1, random_state=1)
+        import torch
+
         x, y = torch.from_numpy(images), torch.from_numpy(labels)
         return Data(self.name, x[train], y[train], x[test], y[test], classes=8, **SCALINGS[self.normalize])
 

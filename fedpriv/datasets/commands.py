@@ -10,6 +10,7 @@ from rich.table import Column, Table
 from fedpriv.config.catalogue import targets
 from fedpriv.datasets import Dataset
 from fedpriv.datasets.features import Features
+from fedpriv.datasets.files import Files
 from fedpriv.errors import UserError
 
 
@@ -57,7 +58,7 @@ def data_fetch(names: Sequence[str], data_dir: Path) -> int:
     """Fetch the named datasets, or all that have official files; go on after a failure and report it."""
     rows, errors = [], []
     for dataset in _chosen(names):
-        if not names and isinstance(dataset, Features):
+        if not names and isinstance(dataset, Features | Files):
             continue
         try:
             dataset.fetch(data_dir)

@@ -5,7 +5,6 @@ import socket
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from fedpriv.config.limits import Count
 from fedpriv.datasets.base import Data, Dataset, Part, reading
@@ -97,6 +96,8 @@ class Covtype(Dataset):
         for part in (x_train, x_test):
             part -= mean
             part /= std
+        import torch
+
         targets = torch.from_numpy(labels.astype(np.int64) - 1)  # 1..7 on disk
         return Data(
             self.name,

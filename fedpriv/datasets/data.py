@@ -3,9 +3,11 @@
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # a data set that is only named needs no torch
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -13,15 +15,17 @@ class Data:
     """Training and test samples as stored; `prepare` scales them, so storage stays small."""
 
     name: str
-    x_train: Tensor  # uint8 images [N, C, H, W], float32 vectors [N, d] or int64 token ids [N, T]
-    y_train: Tensor  # int64 [N]
-    x_test: Tensor
-    y_test: Tensor
+    x_train: "Tensor"  # uint8 images [N, C, H, W], float32 vectors [N, d] or int64 token ids [N, T]
+    y_train: "Tensor"  # int64 [N]
+    x_test: "Tensor"
+    y_test: "Tensor"
     classes: int
     mean: tuple[float, ...] = (0.0,)  # per channel, after uint8 / 255; one value serves all channels
     std: tuple[float, ...] = (1.0,)
     vocabulary: int = 0  # token data only: number of ids, padding and unknown included
+    owners: tuple["Tensor", ...] = ()  # whose each training, and perhaps each test, sample is: int64 [N]
     not_covered: tuple[str, ...] = ()  # what went into these samples from everybody's
+    standard: "tuple[Tensor, Tensor] | None" = None  # mean and deviation [d] of what a transform gives
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -32,13 +36,20 @@ class Data:
     def fingerprint(self) -> str:
         """Sixteen characters that change with any sample, label or scale."""
         found = hashlib.sha256(repr((self.classes, self.mean, self.std, self.vocabulary)).encode())
-        for part in (self.x_train, self.y_train, self.x_test, self.y_test):
+        for part in (self.x_train, self.y_train, self.x_test, self.y_test, *self.owners):
             found.update(f"{part.dtype} {tuple(part.shape)}".encode())
             found.update(part.contiguous().numpy().data)
+        for statistic in self.standard or ():
+            found.update(statistic.contiguous().numpy().data)
         return found.hexdigest()[:16]
 
-    def prepare(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Scale samples of any leading shape; token ids pass unchanged."""
+    def prepare(self, x: "Tensor", dtype: "torch.dtype | None" = None) -> "Tensor":
+        """Scale samples of any leading shape, into float32 unless told; token ids pass unchanged."""
+        import torch
+
+        from fedpriv.accelerator import there
+
+        dtype = dtype or torch.float32
         if x.dtype == torch.int64:
             return x
         pixels = x.dtype == torch.uint8
@@ -49,6 +60,8 @@ class Data:
                 return x.to(dtype).mul_(factor).add_(offset)
             return x.to(dtype) if (factor, offset) == (1.0, 0.0) else x.to(dtype) * factor + offset
         trailing = [1] * (len(self.shape) - 1)  # channels come first in a sample
-        std = torch.tensor(self.std, dtype=dtype, device=x.device).view(-1, *trailing)  # [C, 1, 1]
-        mean = torch.tensor(self.mean, dtype=dtype, device=x.device).view(-1, *trailing)
+        std, mean = (
+            there(torch.tensor(values, dtype=dtype), x.device).view(-1, *trailing)  # [C, 1, 1]
+            for values in (self.std, self.mean)
+        )
         return x.to(dtype) * (scale / std) - mean / std

@@ -1,13 +1,17 @@
 """Feature vectors computed beforehand, for example by `fedpriv features`: one .npz file."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from fedpriv.datasets.base import Data, Dataset, Part, reading
 from fedpriv.datasets.feature_norm import DN, collected
 from fedpriv.errors import UserError
+
+if TYPE_CHECKING:  # a data set that is only named needs no torch
+    from torch import Tensor
 
 PARTS = ("train", "test")
 CLASSES = 100_000
@@ -16,21 +20,29 @@ ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 class Features(Dataset):
-    """`path` is absolute or relative to the data folder's `features` or the data folder itself.
+    """`path` is absolute, or below the data folder's `features`, the data folder or the current one.
 
     `dn` is PrivateFL's data normalisation (section 6.2.1, after Tramer and Boneh 2021): `half` takes 0.5 for
     mean and variance, the paper's text for CLIP and SimCLR; `unit` takes 0 and 1 as the authors' code does,
     which leaves the features as they are; `source` takes what was collected from other, public features, the
     .npz file `statistics`: the paper uses CIFAR-100's for its ResNeXt. Statistics of the private training
-    features themselves are never used, for they are not private.
+    features themselves are never used, for they are not private. With `after_transform` the clients'
+    transform sees the features as stored and its outcome is normalised, as in the authors' code.
     """
 
     name = "features"
     about = "feature vectors from an .npz file"
 
-    def __init__(self, *, path: str | None = None, dn: DN = "none", statistics: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        path: str | None = None,
+        dn: DN = "none",
+        statistics: str | None = None,
+        after_transform: bool = False,
+    ) -> None:
         super().__init__(download=False)
-        self.path, self.dn, self.statistics = path, dn, statistics
+        self.path, self.dn, self.statistics, self.after_transform = path, dn, statistics, after_transform
         if dn != "source" and statistics is not None:
             raise UserError(
                 f"dataset.statistics={statistics} is not used with dn={dn}; set dataset.dn=source"
@@ -54,7 +66,7 @@ class Features(Dataset):
         return [(path, None) for path in found if path is not None] if all(found) else []
 
     def _find(self, name: str, data_dir: Path) -> Path | None:
-        places = (folder / name for folder in (self.folder(data_dir), Path(data_dir)))
+        places = (folder / name for folder in (self.folder(data_dir), Path(data_dir), Path.cwd()))
         return next((place for place in places if place.is_file()), None)  # an absolute name ignores folders
 
     def fetch(self, data_dir: Path) -> None:
@@ -78,12 +90,26 @@ class Features(Dataset):
     def read(self, data_dir: Path) -> Data:
         found = self._required("path", self.path, data_dir)
         data = self._read(found)
-        if self.dn == "half":
-            for x in (data.x_train, data.x_test):
-                x.sub_(0.5).div_(0.5**0.5)
-        elif self.dn == "source":
-            self._standardise(data, found, self._required("statistics", self.statistics, data_dir))
+        standard = self._standard(data, found, data_dir)
+        if standard is None:
+            return data
+        if self.after_transform:
+            return replace(data, standard=standard)
+        mean, deviation = standard
+        for x in (data.x_train, data.x_test):
+            x.sub_(mean).div_(deviation)
         return data
+
+    def _standard(self, data: Data, path: Path, data_dir: Path) -> "tuple[Tensor, Tensor] | None":
+        """Mean and deviation of every feature, [d]; None where nothing is to be done."""
+        if self.dn == "half":
+            import torch
+
+            half = torch.full(data.shape, 0.5)
+            return half, half.sqrt()
+        if self.dn == "source":
+            return self._collected(data, path, self._required("statistics", self.statistics, data_dir))
+        return None
 
     def _required(self, option: str, name: str | None, data_dir: Path) -> Path:
         if name is not None and (found := self._find(name, data_dir)):
@@ -95,7 +121,7 @@ class Features(Dataset):
             f"({self.folder(data_dir)} has {names})"
         )
 
-    def _standardise(self, data: Data, path: Path, statistics: Path) -> None:
+    def _collected(self, data: Data, path: Path, statistics: Path) -> "tuple[Tensor, Tensor]":
         if statistics.samefile(path):
             raise UserError(
                 f"dataset.statistics={statistics} is dataset.path itself, and statistics of the private "
@@ -103,8 +129,9 @@ class Features(Dataset):
             )
         with reading(self.name, statistics):
             mean, variance = collected(statistics, data.y_train.numpy(), data.shape[0])
-        for x in (data.x_train, data.x_test):
-            x.sub_(torch.from_numpy(mean).float()).div_(torch.from_numpy(variance).sqrt().float())
+        import torch
+
+        return torch.from_numpy(mean).float(), torch.from_numpy(variance).sqrt().float()
 
     def _read(self, path: Path) -> Data:
         with reading(self.name, path), np.load(path, allow_pickle=False) as content:
@@ -115,6 +142,8 @@ class Features(Dataset):
             arrays = {name: content[name] for name in ARRAYS}
         if problem := _problem(arrays):
             raise UserError(f"dataset {self.name}: {path}: {problem}; write the file anew")
+        import torch
+
         x_train, x_test = (torch.from_numpy(arrays[f"x_{p}"].astype(np.float32)) for p in PARTS)  # [N, d]
         y_train, y_test = (torch.from_numpy(arrays[f"y_{p}"].astype(np.int64)) for p in PARTS)  # [N]
         classes = int(torch.cat([y_train, y_test]).max()) + 1

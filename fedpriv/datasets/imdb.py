@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import torch
 
 from fedpriv.config.limits import Count, Within
 from fedpriv.datasets.base import Data, Dataset, Part, reading
@@ -91,6 +90,8 @@ class IMDB(Dataset):
                 arrays = self._encode(_reviews(source))
             else:
                 arrays = cached(self.name, source, options, lambda: self._encode(_reviews(source)))
+        import torch
+
         x_train, y_train, x_test, y_test = (
             torch.from_numpy(arrays[f"{kind}_{split}"].astype(np.int64))
             for split in ("train", "test")

@@ -3,13 +3,15 @@
 import gzip
 import zipfile
 from pathlib import Path
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from fedpriv.datasets.base import Data, Dataset, Part, reading
 from fedpriv.datasets.normalize import Gray
 from fedpriv.datasets.readers import parse_idx, read_idx
 from fedpriv.datasets.vision_sets import VisionSet
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class MNIST(VisionSet):
@@ -41,7 +43,7 @@ class MNIST(VisionSet):
         train_x, train_y, test_x, test_y = (self._array(path) for path, _ in self.on_disk(data_dir))
         return self.assemble((train_x.unsqueeze(1), train_y.long()), (test_x.unsqueeze(1), test_y.long()))
 
-    def _array(self, path: Path) -> Tensor:
+    def _array(self, path: Path) -> "Tensor":
         with reading(self.name, path):
             return read_idx(path)
 
@@ -85,5 +87,5 @@ class EMNIST(MNIST):
         return self.assemble((upright[0], train_y.long()), (upright[1], test_y.long()))
 
     @staticmethod
-    def _member(archive: zipfile.ZipFile, member: str) -> Tensor:
+    def _member(archive: zipfile.ZipFile, member: str) -> "Tensor":
         return parse_idx(gzip.decompress(archive.read(f"gzip/{member}")))

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-import torch
 
 from fedpriv.datasets.base import Data, Dataset, Part, reading
 from fedpriv.files import write_atomically
@@ -52,6 +51,8 @@ class Purchase100(Dataset):
 
         rows = self._rows(data_dir)
         train, test = train_test_split(np.arange(len(rows)), test_size=0.2, random_state=1)
+        import torch
+
         y = torch.from_numpy(rows[:, 0].astype(np.int64) - 1)
         x_train, x_test = (torch.from_numpy(rows[part, 1:].astype(np.float32)) for part in (train, test))
         return Data(self.name, x_train, y[train], x_test, y[test], classes=100)

@@ -11,15 +11,18 @@ import warnings
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-def parse_idx(content: bytes) -> Tensor:
+def parse_idx(content: bytes) -> "Tensor":
     """An MNIST-format array: two zero bytes, type 8 (unsigned byte), number of axes, then their lengths."""
+    import torch
+
     if content[:3] != b"\0\0\x08" or len(content) < 8:
         raise ValueError("not an idx file of unsigned bytes")
     axes = content[3]
@@ -30,7 +33,7 @@ def parse_idx(content: bytes) -> Tensor:
     return torch.from_numpy(values.reshape(shape).copy())
 
 
-def read_idx(path: Path) -> Tensor:
+def read_idx(path: Path) -> "Tensor":
     """An idx file, plain or gzipped."""
     content = path.read_bytes()
     return parse_idx(gzip.decompress(content) if path.suffix == ".gz" else content)
@@ -47,7 +50,9 @@ class _ArrayUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} does not belong into a CIFAR batch")
 
 
-def _cifar_batch(content: bytes) -> tuple[Tensor, Tensor]:
+def _cifar_batch(content: bytes) -> "tuple[Tensor, Tensor]":
+    import torch
+
     with warnings.catch_warnings():
         # The official pickles were written by a NumPy whose dtype flags were integers.
         warnings.filterwarnings("ignore", message=r".*align should be passed")
@@ -59,8 +64,10 @@ def _cifar_batch(content: bytes) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(images), torch.tensor(labels, dtype=torch.int64)
 
 
-def read_cifar(source: Path, train: Sequence[str], test: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
+def read_cifar(source: Path, train: Sequence[str], test: Sequence[str]) -> "list[tuple[Tensor, Tensor]]":
     """Images and labels of the named batches, from the unpacked folder or the archive itself."""
+    import torch
+
     if source.is_dir():
         contents = {name: (source / name).read_bytes() for name in (*train, *test)}
     else:
@@ -77,8 +84,9 @@ def read_cifar(source: Path, train: Sequence[str], test: Sequence[str]) -> list[
     return halves
 
 
-def read_svhn(path: Path) -> tuple[Tensor, Tensor]:
+def read_svhn(path: Path) -> "tuple[Tensor, Tensor]":
     """A cropped-digits .mat file; it stores images as [H, W, C, N] and the digit 0 as label 10."""
+    import torch
     from scipy.io import loadmat
 
     content = loadmat(path)

@@ -5,14 +5,15 @@ unpacks archives beside them first, which a read-only folder does not allow.
 """
 
 from pathlib import Path
-from typing import Any, ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedpriv.datasets.base import Data, Dataset, Part, reading
 from fedpriv.datasets.normalize import SCALINGS, Colour
 from fedpriv.datasets.readers import read_cifar, read_svhn
 from fedpriv.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class VisionSet(Dataset):
@@ -28,7 +29,7 @@ class VisionSet(Dataset):
 
         return getattr(tv_datasets, self.source)
 
-    def assemble(self, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]) -> Data:
+    def assemble(self, train: "tuple[Tensor, Tensor]", test: "tuple[Tensor, Tensor]") -> Data:
         """Images and labels of both halves, as `Data`."""
         for images, labels in (train, test):
             if len(images) != len(labels):
@@ -92,6 +93,6 @@ class SVHN(VisionSet):
         train, test = (self._split(path) for path, _ in self.on_disk(data_dir))
         return self.assemble(train, test)
 
-    def _split(self, path: Path) -> tuple[Tensor, Tensor]:
+    def _split(self, path: Path) -> "tuple[Tensor, Tensor]":
         with reading(self.name, path):
             return read_svhn(path)

@@ -2,13 +2,14 @@
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from fedpriv.engine.data import ClientData
 from fedpriv.engine.layout import Layout
-from fedpriv.engine.work import Trained, Work
+from fedpriv.engine.work import Rows, Trained, Work
 
 
 def cores() -> int:
@@ -31,8 +32,17 @@ class Engine(ABC):
         self.workers = (threads or cores()) if self.device.type == "cpu" else 1
 
     @abstractmethod
-    def train(self, work: Work, data: ClientData) -> Trained:
-        """All local steps of a round; `work.rows` and `work.buffers` are trained in place."""
+    def groups(self, work: Work, data: ClientData) -> list[Rows]:
+        """Which participants are trained together.
+
+        It follows from the work alone: whom a client is computed with shows in its last bits, and a run gives
+        the same ones whatever the number of threads and processes.
+        """
+
+    @abstractmethod
+    def train(self, work: Work, data: ClientData, groups: Sequence[Rows] | None = None) -> Trained:
+        """All local steps of a round, of some of the groups or of all; `work.rows` and `work.buffers` are
+        trained in place."""
 
     @abstractmethod
     def predict(

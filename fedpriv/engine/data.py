@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 from fedpriv.datasets.base import Data
 
 _READY = 512 << 20  # bytes up to which inputs are kept as numbers, so that no step converts pixels again
+
+Side = Literal["train", "test", "validation"]
 
 
 @dataclass(frozen=True)
@@ -41,24 +44,28 @@ class ClientData:
         self, flat: Tensor, shape: torch.Size, shared_x: Tensor, shared_y: Tensor
     ) -> tuple[Tensor, Tensor]:
         count = len(self.y)
-        own, others = (torch.nonzero(where)[:, 0] for where in (flat < count, flat >= count))
-        first = self.prepare(self.x.index_select(0, flat[own]))
-        x = first.new_empty(len(flat), *self.x.shape[1:]).index_copy_(0, own, first)
-        x.index_copy_(0, others, shared_x.index_select(0, flat[others] - count).to(x.dtype))
-        y = flat.new_empty(len(flat)).index_copy_(0, own, self.y.index_select(0, flat[own]))
-        y.index_copy_(0, others, shared_y.index_select(0, flat[others] - count))
+        own, place, other = flat < count, flat.clamp(max=count - 1), (flat - count).clamp(min=0)
+        x = self.prepare(self.x.index_select(0, place))
+        shared = shared_x.index_select(0, other).to(x.dtype)
+        x = torch.where(own.view(-1, *[1] * (x.dim() - 1)), x, shared)
+        y = torch.where(own, self.y.index_select(0, place), shared_y.index_select(0, other))
         return x.view(*shape, *x.shape[1:]), y.view(shape)
 
     @classmethod
     def of(
         cls,
         data: Data,
-        side: str,
+        side: Side,
         parts: Sequence[np.ndarray],
         device: torch.device | str,
         dtype: torch.dtype,
     ) -> "ClientData":
-        x, y = (data.x_train, data.y_train) if side == "train" else (data.x_test, data.y_test)
+        """One side; `validation` is made of the training samples in `parts` and no others."""
+        x, y = (data.x_test, data.y_test) if side == "test" else (data.x_train, data.y_train)
+        if side == "validation":
+            held = np.sort(np.concatenate(parts))
+            x, y = x[torch.as_tensor(held)], y[torch.as_tensor(held)]
+            parts = [np.searchsorted(held, part) for part in parts]
         size = torch.tensor([len(p) for p in parts], dtype=torch.int64)
         owned = torch.zeros(len(parts), max(1, int(size.max())), dtype=torch.int64)
         for row, part in zip(owned, parts, strict=True):

@@ -44,7 +44,7 @@ class NamedDropout(nn.Module):
         shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if self.channels else x.shape
         draw = self._source.words if x.is_cpu and not self.traced else self._source.words_there
         words = draw(self._samples, math.prod(shape[1:]), self._step)
-        keep = words < limit_of(1 - self.rate).to(x.device)
+        keep = words < int(limit_of(1 - self.rate))
         return x * keep.view(shape) / (1 - self.rate)
 
 

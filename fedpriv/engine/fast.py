@@ -5,7 +5,7 @@ scales better than threads inside a product, keeps a chunk's weights in cache, a
 independent of how many cores there are.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedpriv.engine import room
 from fedpriv.engine.base import Engine
 from fedpriv.engine.chunk import Chunk
 from fedpriv.engine.data import ClientData
@@ -26,8 +27,11 @@ from fedpriv.engine.work import Rows, Trained, Work
 
 _CACHE = 24 << 20  # bytes of weights a chunk may hold on a CPU
 _LIGHT = 16 << 20  # multiplications a step of all clients below which threads cost more than they bring
+_LIGHT_ELSEWHERE = 4 << 30  # the same for devices
+_WORTH, _GROUPS = 4, 24  # groups that this much work is divided into, and the most for more work
 _ACTIVATIONS = 96 << 20  # bytes of activations a chunk may hold; with more, each step asks for new pages
 _EVALUATION = 64 << 20  # bytes of activations a worker may hold when only predicting
+_UNSEEN = 1 << 16  # numbers a sample is taken to need before any training
 _TOGETHER = 32  # clients that share one product of the first layer when predicting
 
 
@@ -74,25 +78,28 @@ class FastEngine(Engine):
             for job in jobs:
                 self._pool.submit(one, job).result()
 
-    def _chunks(self, work: Work, data: ClientData, light: bool) -> list[Rows]:
-        """Groups of clients: weights in cache, activations within bounds, work for every worker."""
-        clients, width = len(work.clients), work.plan.index.shape[2]
-        on_cpu = self.device.type == "cpu"
-        by_weights = (_CACHE if on_cpu else 1 << 30) // (4 * self.layout.total)
-        floats = max(1, width * self._cost_of(work, data).floats)
-        by_activations = (_ACTIVATIONS if on_cpu else 1 << 30) // (4 * floats)
-        fair = clients if light else -(-clients // self.workers)
-        chunk = max(1, min(by_weights, by_activations, fair))
-        turns = -(-clients // (chunk * self.workers))
-        if turns > 1:  # as many chunks for every worker, all of one size
-            chunk = -(-clients // (turns * self.workers))
+    def groups(self, work: Work, data: ClientData) -> list[Rows]:
+        """Weights in cache, activations within bounds, and work for several workers if there is enough."""
+        clients, width, on_cpu = len(work.clients), work.plan.index.shape[2], self.device.type == "cpu"
+        cost, size = self._cost_of(work, data), work.rows.element_size()
+        floats, products = max(1, width * cost.floats), width * cost.products
+        if on_cpu:
+            fitting = min(_CACHE // (size * self.layout.total), _ACTIVATIONS // (size * floats))
+        else:
+            fitting = room.for_clients(self.device, self.layout.total, floats, size)
+        fair, light = clients, _LIGHT if on_cpu else _LIGHT_ELSEWHERE
+        if clients * products >= light:
+            fair = max(light // (_WORTH * products), -(-clients // _GROUPS))
+        count = -(-clients // max(1, min(fitting, fair)))
+        if count > 1:  # so that two or four workers have as much to do
+            count = min(clients, -(-count // _WORTH) * _WORTH)
         steps = work.plan.active.sum(1)
         if bool((steps == steps[0]).all()):
-            return [slice(first, min(first + chunk, clients)) for first in range(0, clients, chunk)]
+            return [slice(clients * n // count, clients * (n + 1) // count) for n in range(count)]
         # Clients with most steps come first in a group, so that the others can leave when they are done. They
         # are dealt out in turn, so that every group has some with many steps.
-        order, groups = steps.argsort(descending=True, stable=True), -(-clients // chunk)
-        return [order[group::groups] for group in range(groups)]
+        order = steps.argsort(descending=True, stable=True)
+        return [order[n::count] for n in range(count)]
 
     def _cost_of(self, work: Work, data: ClientData) -> Cost:
         """What one sample costs, seen once on one sample of one client."""
@@ -113,13 +120,13 @@ class FastEngine(Engine):
             self._cost = costs[0]
         return self._cost
 
-    def train(self, work: Work, data: ClientData) -> Trained:
+    def train(self, work: Work, data: ClientData, groups: Sequence[Rows] | None = None) -> Trained:
         loss = torch.zeros(len(work.clients), device=self.device)
         cost = self._cost_of(work, data)
         per_step = cost.products * work.plan.index.shape[2] * len(work.clients)
         light = per_step < _LIGHT or self.workers == 1
         self._each(
-            [(rows,) for rows in self._chunks(work, data, light)],
+            [(rows,) for rows in (self.groups(work, data) if groups is None else groups)],
             lambda net, rows: self._train_chunk(net, work, data, rows, loss, ahead=light),
             together=not light,
         )
@@ -143,11 +150,14 @@ class FastEngine(Engine):
         if work.private is None or work.private.noise is None:
             return lambda target, scale, step: None
         noise, who = work.private.noise, chunk.who
+        if self.device.type != "cpu":
+            return room.Drawn(noise, who, chunk.rows, steps).add
         if not ahead or self.workers == 1:
             return lambda target, scale, step: noise.add_normals_(target, scale, who[: len(target)], step)
         draw = self._ahead(partial(noise.normals, who, chunk.rows), steps, ahead)
-        return lambda target, scale, step: target.addcmul_(
-            draw(step)[: len(target)], scale[:, None].to(target.dtype)
+        # A product and a sum, each rounded, as above; addcmul_ would round once.
+        return lambda target, scale, step: target.add_(
+            draw(step)[: len(target)].mul_(scale[:, None].to(target.dtype))
         )
 
     @torch.no_grad()
@@ -246,10 +256,13 @@ class FastEngine(Engine):
         clients, count = index.shape
         loss = torch.zeros(clients, count, device=self.device, dtype=rows.dtype)
         correct = torch.zeros(clients, count, device=self.device, dtype=torch.bool)
-        fitting = _TOGETHER if alike and self._folds else _CACHE // (4 * self.layout.total)
-        together = max(1, min(fitting, clients))
-        floats = self._cost.floats if self._cost else _EVALUATION // 1024  # before any training: be careful
-        at_once = max(16, min(4096, _EVALUATION // (4 * floats)))
+        size, cost = rows.element_size(), self._cost.floats if self._cost else _UNSEEN
+        if self.device.type == "cpu":
+            fitting = _TOGETHER if alike and self._folds else _CACHE // (size * self.layout.total)
+            at_once = max(16, min(4096, _EVALUATION // (size * cost)))
+        else:
+            fitting, at_once = clients, room.for_samples(self.device, cost, size)
+        together = max(1, min(fitting, clients, at_once))
         block = max(1, at_once // together)
 
         def run(net: StackedNet, a: int, b: int, left: int, right: int) -> None:

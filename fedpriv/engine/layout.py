@@ -54,7 +54,8 @@ class Layout:
     def flatten(self, network: nn.Module) -> Tensor:
         """The network's current values as one vector [P]."""
         named = dict(network.named_parameters()) | dict(network.named_buffers())
-        return torch.cat([torch.zeros(0), *(named[e.name].detach().reshape(-1) for e in self.entries)])
+        parts = [named[e.name].detach().reshape(-1) for e in self.entries]
+        return torch.cat(parts) if parts else torch.zeros(0)
 
     def write(self, row: Tensor, network: nn.Module) -> None:
         """Copy one vector [P] into the network."""

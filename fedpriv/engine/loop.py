@@ -2,18 +2,18 @@
 
 import copy
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 
 from fedpriv.engine.base import Engine
 from fedpriv.engine.data import ClientData
 from fedpriv.engine.dropout import NamedDropout, name_dropouts, sample_names
 from fedpriv.engine.layout import Layout
-from fedpriv.engine.work import Trained, Work
+from fedpriv.engine.work import Rows, Trained, Work
 
 
 class LoopEngine(Engine):
@@ -41,9 +41,15 @@ class LoopEngine(Engine):
         self.buffers.write(buffers, network)
         return network
 
-    def train(self, work: Work, data: ClientData) -> Trained:
-        losses = [self._client(work, data, position) for position in range(len(work.clients))]
-        return Trained(torch.tensor(losses, device=self.device))
+    def groups(self, work: Work, data: ClientData) -> list[Rows]:
+        return [slice(place, place + 1) for place in range(len(work.clients))]
+
+    def train(self, work: Work, data: ClientData, groups: Sequence[Rows] | None = None) -> Trained:
+        loss = torch.zeros(len(work.clients), device=self.device)
+        for rows in self.groups(work, data) if groups is None else groups:
+            for place in torch.arange(len(work.clients))[rows].tolist():
+                loss[place] = self._client(work, data, place)
+        return Trained(loss)
 
     def _client(self, work: Work, data: ClientData, position: int) -> float:
         row, own = work.rows[position], data.owned[work.clients[position]]
@@ -118,6 +124,8 @@ class LoopEngine(Engine):
         network.train()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*non-full backward hook.*|.*Full backward hook.*")
+            from opacus.grad_sample import GradSampleModule
+
             hooked = GradSampleModule(network, loss_reduction="sum", strict=False)
             losses = F.cross_entropy(hooked(x), y, reduction="none")
             losses.sum().backward()

@@ -7,23 +7,41 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedpriv.errors import UserError
-from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss, noise, results, samples, target
+from fedpriv.figures import (
+    accuracy,
+    clients,
+    emd_accuracy,
+    emd_classes,
+    emd_epsilon,
+    loss,
+    noise,
+    samples,
+    target,
+)
 from fedpriv.figures.style import Drawn
 from fedpriv.files import atomically, write_table
 from fedpriv.session.screen import console, errors
+from fedpriv.studies import reader
+from fedpriv.studies.reader import Result
+from fedpriv.studies.selecting import chosen, facts, full
 
 HELP = """\
-usage: fedpriv figure KIND FOLDER ... [out=FILE.png] [by=key,key]
+usage: fedpriv figure KIND FOLDER ... [out=FILE.png] [by=key,key] [option=value ...]
 
 Draws all finished runs found in and below the folders, and writes the plotted numbers beside the picture.
 
 kinds
+  accuracy       accuracy against x=epsilon or any number of the config, x=round, x=seconds or x=uplink (bytes
+                 sent), with a band over seeds; by=, facet=KEY (a panel a value), view=global|local,
+                 pick=last|best
+  clients        accuracies of single clients: who pays for privacy, by group=budget|size|class|none; by=,
+                 facet=KEY
   emd-epsilon    EMD between the clients' training losses against epsilon, a line a DP variant and transform;
                  runs with dp=none are the dashed baseline (PrivateFL, Figure 1)
   emd-classes    the same against partition.classes_per_client (Figures 3, 6a, 6c, 8)
   emd-accuracy   accuracy against EMD, joined in the order of epsilon (Figure 7); view=local|global,
                  pick=last|best
-  loss           test loss over the rounds, a line a setting (Figures 6b, 6d)
+  loss           test loss over the rounds, a line a DP variant and transform; by= (Figures 6b, 6d)
   samples        samples before and after each transform, from runs with samples_at (Figure 10)
   target         best accuracy, rounds to a target and speed-up of each algorithm with and without a stage
                  (FedPD, Table 1); target=ACCURACY, else FedAvg's best; view=global|local
@@ -32,6 +50,7 @@ kinds
 
 options
   out=FILE.png   where to write, or .pdf for print; default: figure-KIND.png in the first folder
+  key=value,...  only the runs that agree, such as dp=ldp epsilon=2,8
   by=key,key     a line for each value of these keys of config.yaml, such as by=lr,model.activation
 
 Runs that differ in the seed alone are averaged. Runs that differ in anything else the figure does not show
@@ -40,9 +59,12 @@ are refused, so that nothing is averaged or compared by accident: by= shows it, 
 examples
   fedpriv run -m dp=ldp epsilon=2,4,6,8 seed=0,1,2 hydra.sweep.dir=outputs/study
   fedpriv run -m dp=none seed=0,1,2 hydra.sweep.dir=outputs/study
-  fedpriv figure emd-epsilon outputs/study
+  fedpriv figure accuracy outputs/study
+  fedpriv figure accuracy outputs/study x=round facet=epsilon
 """
 KINDS: dict[str, Callable[..., Drawn]] = {
+    "accuracy": accuracy.draw,
+    "clients": clients.draw,
     "emd-epsilon": emd_epsilon.draw,
     "emd-classes": emd_classes.draw,
     "emd-accuracy": emd_accuracy.draw,
@@ -64,8 +86,10 @@ def main(arguments: list[str]) -> int:
         raise UserError(f"out={out}: must end in .png or .pdf")
     if out.stem in _OF_A_RUN and (out.parent / "config.yaml").exists():
         raise UserError(f"out={out}: would replace a file of the run there; choose another name")
-    runs, unfinished = results.find(folders)
-    by = {"by": [k for k in options.pop("by").split(",") if k]} if "by" in options else {}
+    runs, unfinished = reader.find(folders)
+    runs = _kept(kind, runs, {name: options.pop(name) for name in list(options) if name not in _own(kind)})
+    by = {"by": [full(k) for k in options.pop("by").split(",") if k]} if "by" in options else {}
+    options |= {k: full(options[k]) for k in ("x", "facet") if k in options}
     drawn = KINDS[kind](runs, **options, **by)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -85,18 +109,31 @@ def _parse(arguments: list[str]) -> tuple[str, list[Path], dict[str, str]]:
     kind, *rest = arguments or [""]
     if kind not in KINDS:
         raise UserError(f"figure {kind}: choose a kind of {', '.join(KINDS)}; `fedpriv figure --help`")
-    options = dict(a.split("=", 1) for a in rest if re.match(r"\w+=", a))
-    allowed = [
-        "out",
-        *[n for n, p in inspect.signature(KINDS[kind]).parameters.items() if p.kind == p.KEYWORD_ONLY],
-    ]
-    for name, value in options.items():
-        if name not in allowed:
-            raise UserError(f"{name}={value}: no such option of figure {kind}; it has {', '.join(allowed)}")
-    folders = [Path(a) for a in rest if not re.match(r"\w+=", a)]
+    folders = [Path(a) for a in rest if not re.match(r"[\w.]+=", a) or Path(a).is_dir()]
+    options = dict(a.split("=", 1) for a in rest if Path(a) not in folders)
     if not folders:
         raise UserError(f"figure {kind}: name the folders to look for runs in, such as outputs/runs")
     return kind, folders, options
+
+
+def _own(kind: str) -> list[str]:
+    """The options of a kind; any other word is a key to choose runs by."""
+    parameters = inspect.signature(KINDS[kind]).parameters.items()
+    return ["out", *(name for name, p in parameters if p.kind == p.KEYWORD_ONLY)]
+
+
+def _kept(kind: str, runs: list[Result], filters: dict[str, str]) -> list[Result]:
+    known = {name for run in runs for name in facts(run)}
+    for name, value in filters.items():
+        if full(name) not in known:
+            raise UserError(
+                f"{name}={value}: no such option of figure {kind}, which has {', '.join(_own(kind))}; nor "
+                "is it a key of the runs"
+            )
+    kept = chosen(runs, {full(name): value for name, value in filters.items()})
+    if not kept:
+        raise UserError(f"{' '.join(f'{k}={v}' for k, v in filters.items())}: no finished run agrees")
+    return kept
 
 
 def _default(kind: str, folder: Path) -> Path:
@@ -108,4 +145,5 @@ def complete(words: list[str]) -> str:
     """For tab completion, the last of `fedpriv figure ...`: kinds, then options and folders."""
     if len(words) == 3:
         return " ".join(KINDS)
-    return " ".join(["out=", "by=", "view=", "pick=", "target=", *sorted(glob.glob(f"{words[-1]}*/"))])
+    options = ["out=", "by=", "x=", "facet=", "group=", "view=", "pick=", "target="]
+    return " ".join([*options, *sorted(glob.glob(f"{words[-1]}*/"))])

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from fedpriv.errors import UserError
-from fedpriv.figures.lines import NAMED, by_value, lines_of, over_seeds, refuse_mixed
-from fedpriv.figures.results import Result
+from fedpriv.figures.lines import NAMED, lines_of, refuse_mixed
 from fedpriv.figures.style import Drawn, canvas, finish, looks
+from fedpriv.studies.groups import by_value, over_seeds
+from fedpriv.studies.reader import Result
 
 VIEWS = {
     "local": "local accuracy (own network, own test split)",

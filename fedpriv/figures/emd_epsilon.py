@@ -7,9 +7,10 @@ clients, as epsilon varies; the dashed lines are what the data alone brings, wit
 from collections.abc import Sequence
 
 from fedpriv.errors import UserError
-from fedpriv.figures.lines import NAMED, by_value, lines_of, over_seeds, refuse_mixed
-from fedpriv.figures.results import Result
+from fedpriv.figures.lines import NAMED, lines_of, refuse_mixed
 from fedpriv.figures.style import Drawn, band, canvas, finish, looks, whole_ticks
+from fedpriv.studies.groups import by_value, over_seeds
+from fedpriv.studies.reader import Result
 
 
 def draw(runs: Sequence[Result], *, by: Sequence[str] = ()) -> Drawn:

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from fedpriv.errors import UserError
-from fedpriv.figures.lines import NAMED, differing, lines_of, mean_of, one_a_seed
-from fedpriv.figures.results import Result
+from fedpriv.figures.lines import NAMED, lines_of, refuse_mixed
 from fedpriv.figures.style import Drawn, band, canvas, finish, looks, whole_ticks
+from fedpriv.studies.groups import mean_of, one_a_seed
+from fedpriv.studies.reader import Result
 
 
-def draw(runs: Sequence[Result]) -> Drawn:
-    """Whatever differs between the runs, besides the seed, makes a line and stands in the legend."""
-    by = list(differing(runs, NAMED))
+def draw(runs: Sequence[Result], *, by: Sequence[str] = ()) -> Drawn:
+    refuse_mixed("loss", runs, NAMED, by)
     lines, rows = lines_of(runs, by), []
     figure, axes = canvas("round", "loss on the whole test set, mean of clients")
     look = looks(lines)

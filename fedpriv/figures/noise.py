@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedpriv.errors import UserError
-from fedpriv.figures.lines import NAMED, lines_of, over_seeds, refuse_mixed
-from fedpriv.figures.results import Result
+from fedpriv.figures.lines import NAMED, lines_of, refuse_mixed
 from fedpriv.figures.style import Drawn, canvas, finish, looks
+from fedpriv.studies.groups import over_seeds
+from fedpriv.studies.reader import Result
 
 PICKS = {"best": "best round, picked on test data", "last": "last round"}
 SHOWN = (*NAMED, "algorithm", "stage.noise", "stage.noise_std", "stage.noise_variance")

@@ -14,8 +14,8 @@ import numpy as np
 from fedpriv.errors import UserError
 from fedpriv.figures.grid import grid
 from fedpriv.figures.lines import refuse_mixed
-from fedpriv.figures.results import Result
 from fedpriv.figures.style import Drawn
+from fedpriv.studies.reader import Result
 
 
 def draw(runs: Sequence[Result]) -> Drawn:

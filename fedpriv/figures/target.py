@@ -8,9 +8,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fedpriv.errors import UserError
-from fedpriv.figures.lines import mean_of, one_a_seed, over_seeds, refuse_mixed
-from fedpriv.figures.results import Result
+from fedpriv.figures.lines import refuse_mixed
 from fedpriv.figures.style import COLOURS, Drawn
+from fedpriv.studies.groups import mean_of, one_a_seed, over_seeds
+from fedpriv.studies.reader import Result
 
 VIEWS = ("global", "local")
 BASE = ("fedavg", "none")  # what a target and a speed-up are measured by

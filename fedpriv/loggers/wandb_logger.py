@@ -14,7 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from fedpriv.loggers.base import Logger
+from fedpriv.config.catalogue import option_of
+from fedpriv.loggers.base import Logger, pictures
+from fedpriv.session.screen import console
 
 TABLE_ROWS = 10_000  # W&B shows no more, and clients.csv has one row per client and round
 
@@ -66,12 +68,15 @@ class WandbLogger(Logger):
         entity: str | None = None,
         group: str | None = None,
         mode: Literal["online", "offline", "disabled"] | None = None,
+        tags: list[str] | None = None,
+        job_type: str = "train",
     ) -> None:
         self.project, self.entity, self.group, self.mode = project, entity, group, mode
+        self.tags, self.job_type = tags, job_type
         self._run: Any = None
 
     def start(self, *, name: str, config: dict[str, Any], folder: Path) -> None:
-        self._run = None
+        self._run, self._folder, self.complete = None, folder, True
         mode = self.mode or os.environ.get("WANDB_MODE") or "offline"
         if mode == "disabled":
             return
@@ -88,10 +93,13 @@ class WandbLogger(Logger):
         # Older releases lack some of the switches and refuse a name they do not know.
         known = {key: value for key, value in SETTINGS.items() if key in wandb.Settings.model_fields}
         init: Any = wandb.init
-        return init(
+        above = folder.resolve().parent.name
+        run = init(
             project=self.project,
             entity=self.entity,
-            group=self.group,
+            group=self.group or (above if above != "runs" else None),
+            tags=_names(config) if self.tags is None else list(self.tags),
+            job_type=self.job_type,
             mode=mode,
             name=name,
             id=run_id(folder),
@@ -101,6 +109,9 @@ class WandbLogger(Logger):
             reinit="create_new",  # several runs of a multirun share one process
             settings=wandb.Settings(**known),
         )
+        # W&B would put the last round's seconds and bytes where the run's totals belong.
+        run.define_metric("*", step_metric="round", summary="none")
+        return run
 
     def log(self, row: dict[str, Any]) -> None:
         if self._run is not None:
@@ -114,15 +125,25 @@ class WandbLogger(Logger):
         def job() -> None:
             # Into the summary, not a history row: a step after the last round would be in the way of
             # that round when the run is continued.
+            import wandb
+
             try:
                 run.summary.update(summary)
+                shown: list[Any] = [[k, str(v)] for k, v in summary.items() if not isinstance(v, dict | list)]
+                run.summary["tables/result"] = wandb.Table(columns=["value", "result"], data=shown)
+                for name, path in pictures(self._folder).items():
+                    run.summary[f"pictures/{name}"] = wandb.Image(str(path))
                 for name, path in tables.items():
                     run.summary.update({f"tables/{name}{key}": value for key, value in _table(path).items()})
             finally:
                 run.finish()
 
+        kept = getattr(getattr(run, "settings", None), "sync_dir", None)
+        offline = bool(getattr(run, "offline", False))
         self._attempt("finish", job)
         self._run = None
+        if self.complete and offline and kept:
+            console.print(f"wandb     wandb sync {kept}", soft_wrap=True)
 
     def _attempt(self, what: str, job: Callable[[], Any]) -> Any:
         """The job's result, or None and W&B switched off. In a thread, so that a hang cannot hold the run."""
@@ -140,7 +161,7 @@ class WandbLogger(Logger):
         thread.join(self.limit)
         if result:
             return result[0]
-        self._run = None
+        self._run, self.complete = None, False
         error = errors[0] if errors else _Stuck(f"no answer within {self.limit:g} s")
         reason = (str(error).strip().splitlines() or [""])[0]
         _log.warning(
@@ -193,6 +214,12 @@ def run_id(folder: Path) -> str:
     folder = folder.resolve()
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", folder.name).strip("-")[:80]
     return f"{name}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}".lstrip("-")
+
+
+def _names(config: dict[str, Any]) -> list[str]:
+    """What the run is made of, as the command line calls it."""
+    chosen = ("dataset", "model", "dp_variant", "aggregator", "algorithm")
+    return [option_of(group, config[group]) for group in chosen if "_target_" in config.get(group, {})]
 
 
 def _prepare_environment(folder: Path) -> None:

@@ -4,6 +4,9 @@ Clients join each round by Poisson sampling (participation.py), so every client 
 sampled rate. Where a schedule fixes who takes part when (cross-device), nothing is amplified.
 """
 
+from typing import Literal
+
+import torch
 from torch import Tensor
 
 from fedpriv.errors import UserError
@@ -41,12 +44,15 @@ def one_budget(setting: Setting) -> float:
     return float(setting.budgets[0])
 
 
-def clip(messages: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+def clip(messages: Tensor, bound: float, order: Literal[1, 2] = 2) -> tuple[Tensor, Tensor]:
     """Every row scaled into the ball of radius `bound`, and the rows' norms before, [C, 1].
 
-    A client whose update overflowed cannot be scaled into the ball; nothing of it is sent.
+    `order` 1 is the ball of summed absolute values. A client whose update overflowed cannot be scaled into
+    the ball; nothing of it is sent.
     """
-    norms = messages.norm(dim=1, keepdim=True)
-    messages = messages.masked_fill(~norms.isfinite(), 0)
-    norms = norms.nan_to_num(nan=0, posinf=0)
+    norms = torch.linalg.vector_norm(messages, order, dim=1, keepdim=True)
+    sound = norms.isfinite()
+    # A CPU first asks whether one overflowed; another device would have to wait for the answer.
+    if not messages.is_cpu or not bool(sound.all()):
+        messages, norms = messages.masked_fill(~sound, 0), norms.masked_fill(~sound, 0)
     return messages * (bound / norms.clamp(min=bound)), norms

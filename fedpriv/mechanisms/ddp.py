@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpriv.accelerator import there
 from fedpriv.engine.base import cores
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import Mechanism
@@ -43,13 +44,16 @@ from fedpriv.privacy.skellam import SampledSkellam, l1_norm, rounded_norm
 from fedpriv.randomness.poisson import skellam
 from fedpriv.randomness.source import Source
 from fedpriv.rounds.setting import Round, Setting
-from fedpriv.uploads.secure_sum import centred, least
+from fedpriv.uploads.secure_sum import centred, least, summed
 
 MOST_BITS = 24  # residues and a few masks must fit 32-bit integers
+_BLOCK = 1 << 24  # numbers a device rounds at once
 ZEROED = "one client's updates count, or count as zero; that it takes part is known"
 
 
 class DDP(Mechanism):
+    device_needs = ("float64",)
+
     def __init__(
         self,
         *,
@@ -197,11 +201,9 @@ class DDP(Mechanism):
             noisy, variance = integers[:1], self.variance
         else:
             noisy, variance = integers, self.variance / least(participants, self.wiring.tolerance)
-        total = torch.zeros(self.width, dtype=torch.int64, device=messages.device)
         for client, row in zip(round_.clients, noisy, strict=False):
             row += self._skellam(variance, source.of("skellam", int(client)), row)
-        for row in integers:
-            total += row
+        total = summed(integers)
         self._wrapped = int((total != centred(total, self.bits)).sum())
         return integers.bitwise_and_(2**self.bits - 1)
 
@@ -212,32 +214,40 @@ class DDP(Mechanism):
         """
         integers = torch.empty(len(messages), self.width, dtype=torch.int32, device=messages.device)
 
-        def one(place: int) -> None:
-            client = int(round_.clients[place])
-            integers[place] = self._rounded(self._rotated(messages[place]), client, source)
+        on_cpu = messages.device.type == "cpu"
+        at_once = 1 if on_cpu else max(1, _BLOCK // self.width)
 
-        workers = cores() if messages.device.type == "cpu" else 1
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(one, range(len(messages))))
+        def some(first: int) -> None:
+            rows = slice(first, first + at_once)
+            integers[rows] = self._rounded(self._rotated(messages[rows]), round_.clients[rows], source)
+
+        with ThreadPoolExecutor(cores() if on_cpu else 1) as pool:
+            list(pool.map(some, range(0, len(messages), at_once)))
         return integers
 
-    def _rotated(self, update: Tensor) -> Tensor:
-        clipped = clip(update[None], self.clip_norm)[0]
-        wide = torch.nn.functional.pad(clipped * self.scale, (0, self.width - len(update)))
-        return hadamard(wide * self._signs)[0]
+    def _rotated(self, updates: Tensor) -> Tensor:
+        clipped = clip(updates, self.clip_norm)[0]
+        wide = torch.nn.functional.pad(clipped * self.scale, (0, self.width - updates.shape[1]))
+        return hadamard(wide * self._signs)
 
-    def _rounded(self, x: Tensor, client: int, source: Source) -> Tensor:
-        """Every coordinate up or down at random, without bias; drawn again while beyond the norm bound."""
+    def _rounded(self, x: Tensor, clients: np.ndarray, source: Source) -> Tensor:
+        """Every coordinate of x [c, j] up or down at random, without bias; rows beyond the norm bound are
+        drawn again. The host asks once an attempt which these are, for all clients together."""
+        rounded, left = torch.empty_like(x), np.arange(len(x))
         for attempt in count():
-            rounded = source.uniforms([client], len(x), attempt)[0].to(x)
-            rounded.add_(x).floor_()
-            if torch.linalg.vector_norm(rounded, dtype=torch.float64) <= self.bound:
+            rows = there(left, x.device)
+            drawn = source.uniforms_on(x.device, clients[left], x.shape[1], attempt).to(x)
+            rounded[rows] = drawn.add_(x[rows]).floor_()
+            within = torch.linalg.vector_norm(drawn, dim=1, dtype=torch.float64) <= self.bound
+            left = left[~within.cpu().numpy()]
+            if not len(left):
                 break
         return rounded
 
     def _skellam(self, variance: float, source: Source, like: Tensor) -> Tensor:
         """A vector of noise, drawn exactly on the CPU whatever the device."""
-        return torch.as_tensor(skellam(self.width, variance, source.stream())).to(like)
+        drawn = torch.as_tensor(skellam(self.width, variance, source.stream()))
+        return there(drawn.to(like.dtype), like.device)
 
     def diagnostics(self) -> dict[str, float]:
         return {"wrapped": self._wrapped}

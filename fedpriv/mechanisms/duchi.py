@@ -45,6 +45,7 @@ _BLOCK = 1 << 22  # weights answered at once
 
 class Duchi(SendsModels):
     facts = replace(SendsModels.facts, sends="answers")
+    device_needs = ("float64",)
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class Duchi(SendsModels):
         at_once = max(1, _BLOCK // weights.shape[1])
         for first in range(0, len(weights), at_once):
             rows = slice(first, first + at_once)
-            uniform = source.uniforms(round_.clients[rows], weights.shape[1]).to(weights.device)
+            uniform = source.uniforms_on(weights.device, round_.clients[rows], weights.shape[1])
             weights[rows] = two_point(weights[rows], center, radius, epsilon[rows], uniform)
         return weights
 

@@ -45,6 +45,26 @@ class Participation(ABC):
         """Whether clients join independently of each other, which drawing a round again would spoil."""
         return False
 
+    @property
+    def fixed(self) -> bool:
+        """Whether who takes part when must be known before round 0."""
+        return False
+
+
+@dataclass(frozen=True)
+class Fixed(Participation):
+    """Nothing is drawn: a schedule says who takes part when, or everybody does every time."""
+
+    def draw(self, eligible: np.ndarray, setting: Setting, source: Source) -> tuple[np.ndarray, float]:
+        return np.flatnonzero(eligible), float(setting.clients)
+
+    def rounds_charged(self, setting: Setting) -> int:
+        return setting.most
+
+    @property
+    def fixed(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True)
 class FixedNumber(Participation):

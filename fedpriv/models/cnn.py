@@ -1,5 +1,7 @@
 """Small convolutional networks: PFA's for MNIST and for CIFAR-10, and LDP-FL's two-layer one."""
 
+from typing import Literal
+
 from torch import nn
 
 from fedpriv.config.limits import Fraction, Width
@@ -37,22 +39,31 @@ def pfa_cnn(
 
 
 def two_layer_cnn(
-    shape: tuple[int, ...], classes: int, *, activation: Activation = "relu", norm: Norm = "none"
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    activation: Activation = "relu",
+    norm: Norm = "none",
+    size: Literal["small", "wide"] = "small",
 ) -> nn.Module:
-    """10@5x5, pool, 20@5x5, pool, dense 50: 21,840 parameters on MNIST (LDP-FL, section 5)."""
+    """10@5x5, pool, 20@5x5, pool, dense 50: 21,840 parameters on MNIST (LDP-FL, section 5, gives no sizes).
+
+    `wide` has 32 and 64 channels and 512 dense units: 582,026 parameters.
+    """
+    first, second, width = (10, 20, 50) if size == "small" else (32, 64, 512)
     body = nn.Sequential(
-        nn.Conv2d(_images(shape, 16), 10, 5),
-        norm_layer(norm, 10),
+        nn.Conv2d(_images(shape, 16), first, 5),
+        norm_layer(norm, first),
         nn.MaxPool2d(2),
         activation_layer(activation),
-        nn.Conv2d(10, 20, 5),
-        norm_layer(norm, 20),
+        nn.Conv2d(first, second, 5),
+        norm_layer(norm, second),
         nn.MaxPool2d(2),
         activation_layer(activation),
         nn.Flatten(),
     )
-    dense = nn.Linear(flat_size(body, shape), 50)
-    return nn.Sequential(*body, dense, activation_layer(activation), nn.Linear(50, classes))
+    dense = nn.Linear(flat_size(body, shape), width)
+    return nn.Sequential(*body, dense, activation_layer(activation), nn.Linear(width, classes))
 
 
 def cifar_cnn(

@@ -52,15 +52,24 @@ def replace_layers(module: nn.Module, kind: type[nn.Module], make: "type[nn.Modu
 
 
 class Network(nn.Module):
-    """What a client runs: its personal transform in front of the model."""
+    """What a client runs: its personal transform in front of the model.
 
-    def __init__(self, transform: nn.Module, model: nn.Module):
+    `standard` is a fixed mean and deviation of every feature, for what the transform gives: neither a weight
+    nor a statistic, so that it is no part of any upload.
+    """
+
+    def __init__(self, transform: nn.Module, model: nn.Module, standard: tuple[Tensor, Tensor] | None = None):
         super().__init__()
         self.transform = transform
         self.model = model
+        self.standard = standard
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.model(self.transform(x))
+        x = self.transform(x)
+        if self.standard is not None:
+            mean, deviation = self.standard
+            x = (x - mean.to(x)) / deviation.to(x)
+        logits: Tensor = self.model(x)
         return logits
 
 

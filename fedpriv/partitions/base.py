@@ -5,10 +5,11 @@ indices and deals the test set so that client k gets of class c the same portion
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedpriv.datasets.data import Data
 from fedpriv.errors import UserError
 from fedpriv.partitions.dealing import deal, followed, gather, proportional
 
@@ -19,6 +20,7 @@ class Split:
 
     train: list[np.ndarray]
     test: list[np.ndarray]
+    validation: list[np.ndarray] = field(default_factory=list)  # into the training set; or no list at all
 
 
 def label_counts(parts: list[np.ndarray], y: np.ndarray, classes: int) -> np.ndarray:
@@ -39,6 +41,9 @@ class Partition(ABC):
         held = label_counts(train, y_train, classes)
         test = gather(self.test_owners(held, y_train, y_test, rng=rng), clients)
         return Split(train, test)
+
+    def know(self, data: Data) -> None:  # noqa: B027 (most need nothing)
+        """What a partition needs of the data besides their labels."""
 
     @abstractmethod
     def owners(self, y: np.ndarray, *, clients: int, classes: int, rng: np.random.Generator) -> np.ndarray:

@@ -148,6 +148,16 @@ def _cohort(mechanism: Mechanism, aggregator: Aggregator, upload: Upload, settin
         )
     redrawn = type(aggregator).accepts is not Aggregator.accepts
     drawn = setting.schedule is None and setting.sample_rate < 1
+    if participation.fixed and drawn:
+        raise UserError(
+            f"sample_rate={setting.sample_rate:g}: this dp_variant counts on who takes part when being fixed "
+            "beforehand, and nothing is amplified; set participations (and separation), or sample_rate=1"
+        )
+    if participation.fixed and redrawn:
+        raise UserError(
+            f"aggregator {type(aggregator).__name__} has rounds drawn again until it accepts them, but this "
+            "dp_variant counts on who takes part when being fixed beforehand; use aggregator=mean or size"
+        )
     if redrawn and drawn and participation.independent:
         raise UserError(
             f"aggregator {type(aggregator).__name__} has rounds drawn again until it accepts them, but this "

@@ -1,21 +1,18 @@
 """From charges to epsilon: Renyi (default) and PRV with Opacus's maths, PLD with dp-accounting's."""
 
 import warnings
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
-from dp_accounting import SelfComposedDpEvent
-from dp_accounting.pld import PLDAccountant
-from opacus.accountants import PRVAccountant, RDPAccountant
-from opacus.accountants.analysis.prv import Domain
-from opacus.accountants.analysis.rdp import get_privacy_spent
 
 from fedpriv.errors import UserError
-from fedpriv.privacy.events import ORDERS, Charge, Direct, SampledGaussian
+from fedpriv.privacy.events import ORDERS, Charge, Direct, Joint, SampledGaussian
+from fedpriv.privacy.renyi import ALPHAS, get_privacy_spent
 from fedpriv.privacy.shuffling import Reports
 
 Name = Literal["rdp", "prv", "pld"]
-_ALPHAS = list(RDPAccountant.DEFAULT_ALPHAS)  # with which ORDERS begins
+_ALPHAS = list(ALPHAS)  # with which ORDERS begins
 _LITTLE = 0.02  # times the sensitivity: below, PRV's grid would take all memory
 _STEP, _FINEST = 1e-4, 1e-5  # of PLD's grid of losses: this part of epsilon, but not below
 
@@ -38,6 +35,8 @@ class Accountant:
             # A stated epsilon stays as it is at any delta: it may need one, so the release has only half.
             case (Direct() as direct,):
                 return direct.epsilon(count) + self.epsilon((), 0, share, once)
+            case (Joint() as joint,):
+                return self.epsilon(joint.of(count), 1, delta, once)
             case (Reports() as reports,):
                 return reports.epsilon(count, share) + self.epsilon((), 0, share, once)
         key = (charge, count, delta, once)
@@ -52,7 +51,21 @@ class Accountant:
 
 def beyond(charge: Charge, count: int) -> float:
     """The delta that the ends of noise drawn in floats take over `count` participations."""
+    match charge:
+        case (Joint() as joint,):
+            return beyond(joint.of(count), 1) if count else 0.0
     return count * sum(event.beyond() for event in charge if isinstance(event, SampledGaussian))
+
+
+def curve_of(charge: Charge, count: int, once: Charge = ()) -> np.ndarray:
+    """The Renyi divergences at ORDERS of `count` participations and what is sent once."""
+    match charge:
+        case (Joint() as joint,):
+            return curve_of(joint.of(count) if count else (), 1, once)
+    curve = np.zeros(len(ORDERS))
+    for event, times in [*((e, count) for e in charge), *((e, 1) for e in once)]:
+        curve = curve + times * event.rdp()
+    return curve
 
 
 class RDP(Accountant):
@@ -61,9 +74,11 @@ class RDP(Accountant):
     name = "rdp"
 
     def _compose(self, charge: Charge, count: int, delta: float, once: Charge) -> float:
-        curve = np.zeros(len(ORDERS))
-        for event, times in [*((e, count) for e in charge), *((e, 1) for e in once)]:
-            curve = curve + times * event.rdp()
+        return self.convert(curve_of(charge, count, once), delta)
+
+    @staticmethod
+    def convert(curve: np.ndarray, delta: float) -> float:
+        """Epsilon at the best of ORDERS."""
         if not np.isfinite(curve).any():
             return float("inf")
         with warnings.catch_warnings():  # the best order at an end of the list only means a looser bound
@@ -77,7 +92,7 @@ class PRV(Accountant):
     name = "prv"
 
     def _compose(self, charge: Charge, count: int, delta: float, once: Charge) -> float:
-        accountant = _PRVAccountant()
+        accountant = _prv_accountant()()
         for event, times in [*((e, count) for e in charge), *((e, 1) for e in once)]:
             if not isinstance(event, SampledGaussian):
                 raise UserError(
@@ -97,24 +112,30 @@ class PRV(Accountant):
             return float(accountant.get_epsilon(delta=delta))
 
 
-class _PRVAccountant(PRVAccountant):
+@cache
+def _prv_accountant() -> Any:
     """Opacus's accountant, which spends most of its time on the Renyi curve of a step to size its grid. The
     curve is the same for any count, so here it is remembered (events.py)."""
+    from opacus.accountants import PRVAccountant
+    from opacus.accountants.analysis.prv import Domain
 
-    def _get_domain(
-        self, prvs: list[Any], num_self_compositions: list[int], eps_error: float, delta_error: float
-    ) -> Domain:
-        counts, total = num_self_compositions, sum(num_self_compositions)
-        steps = (SampledGaussian(prv.sample_rate, prv.noise_multiplier) for prv in prvs)
-        curves = [step.rdp()[: len(_ALPHAS)] for step in steps]
+    def bound(rdp: np.ndarray, delta: float) -> float:
+        return float(get_privacy_spent(orders=_ALPHAS, rdp=rdp, delta=delta)[0])
 
-        def bound(rdp: np.ndarray, delta: float) -> float:
-            return float(get_privacy_spent(orders=_ALPHAS, rdp=rdp, delta=delta)[0])
+    class Remembering(PRVAccountant):
+        def _get_domain(
+            self, prvs: list[Any], num_self_compositions: list[int], eps_error: float, delta_error: float
+        ) -> Domain:
+            counts, total = num_self_compositions, sum(num_self_compositions)
+            steps = (SampledGaussian(prv.sample_rate, prv.noise_multiplier) for prv in prvs)
+            curves = [step.rdp()[: len(_ALPHAS)] for step in steps]
+            sizes = [bound(np.dot(counts, curves), delta_error / 4)]
+            sizes += [bound(curve, delta_error / (8 * total)) for curve in curves]
+            half = max(*sizes, eps_error) + 3
+            step = eps_error / np.sqrt(total * np.log(12 / delta_error) / 2)
+            return Domain.create_aligned(-half, half, step)
 
-        sizes = [bound(np.dot(counts, curves), delta_error / 4)]
-        sizes += [bound(curve, delta_error / (8 * total)) for curve in curves]
-        half = max(*sizes, eps_error) + 3
-        return Domain.create_aligned(-half, half, eps_error / np.sqrt(total * np.log(12 / delta_error) / 2))
+    return Remembering
 
 
 class PLD(Accountant):
@@ -136,6 +157,9 @@ class PLD(Accountant):
         about = RDP().epsilon(charge, count, delta, once)
         if not np.isfinite(about):
             return about
+        from dp_accounting import SelfComposedDpEvent
+        from dp_accounting.pld import PLDAccountant
+
         accountant = PLDAccountant(value_discretization_interval=max(_FINEST, _STEP * about))
         try:
             for _, known, times in events:

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Callable
 
-from scipy.optimize import brentq
-
 from fedpriv.errors import UserError
 from fedpriv.privacy.accountants import RDP, Accountant
 from fedpriv.privacy.events import Charge
@@ -73,6 +71,8 @@ def _bracket(excess: Callable[[float], float], near: float) -> float | None:
         low, high = low / 2, low
         if low < 1e-3:
             return high  # practically no noise is needed
+    from scipy.optimize import brentq  # seldom needed
+
     sigma = float(brentq(excess, low, high, xtol=1e-3 * low, rtol=1e-3))
     while excess(sigma) > 0:
         sigma *= 1.0005

@@ -7,32 +7,25 @@ during it. An event knows its Renyi curve; what has none (a release without nois
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from dp_accounting import (
-    DpEvent,
-    GaussianDpEvent,
-    LaplaceDpEvent,
-    NonPrivateDpEvent,
-    NoOpDpEvent,
-    PoissonSampledDpEvent,
-    SelfComposedDpEvent,
-)
-from opacus.accountants import RDPAccountant
-from opacus.accountants.analysis.rdp import compute_rdp
 
 from fedpriv.privacy.floats import beyond
+from fedpriv.privacy.renyi import ALPHAS, compute_rdp
+
+if TYPE_CHECKING:  # imported where it is used: by accountant=pld
+    from dp_accounting import DpEvent
 
 # Opacus's orders, and larger ones for heavy noise (small epsilon), where they would be cut off.
-ORDERS: tuple[float, ...] = (*RDPAccountant.DEFAULT_ALPHAS, 72, 96, 128, 192, 256, 512)
+ORDERS: tuple[float, ...] = (*ALPHAS, 72, 96, 128, 192, 256, 512)
 
 
 class Event(Protocol):
     def rdp(self) -> np.ndarray:
         """Renyi divergence at each of ORDERS."""
 
-    def known(self) -> DpEvent | None:
+    def known(self) -> "DpEvent | None":
         """The same as an event of dp-accounting, or None where it has none."""
 
 
@@ -61,7 +54,9 @@ class SampledGaussian:
     def rdp(self) -> np.ndarray:
         return _gaussian(self.sampling_rate, self.noise_multiplier) * self.steps
 
-    def known(self) -> DpEvent:
+    def known(self) -> "DpEvent":
+        from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+
         one: DpEvent = GaussianDpEvent(self.noise_multiplier)
         if self.sampling_rate < 1:
             one = PoissonSampledDpEvent(self.sampling_rate, one)
@@ -109,8 +104,35 @@ class Laplace:
     def rdp(self) -> np.ndarray:
         return np.minimum(self.epsilon, np.array(ORDERS) * self.epsilon**2 / 2)
 
-    def known(self) -> DpEvent:
+    def known(self) -> "DpEvent":
+        from dp_accounting import LaplaceDpEvent, NoOpDpEvent
+
         return LaplaceDpEvent(1 / self.epsilon) if self.epsilon else NoOpDpEvent()
+
+
+@dataclass(frozen=True)
+class Joint:
+    """All of a client's participations as one Gaussian release: noise that is correlated over rounds.
+
+    `reach` is the sensitivity after 1, 2, ... participations as a share of that of all of them, which
+    `noise_multiplier` is the noise over. There are no more participations than that.
+    """
+
+    noise_multiplier: float
+    reach: tuple[float, ...]
+    numbers: int = 0  # of all rounds
+
+    def of(self, count: int) -> Charge:
+        """What `count` participations cost, together."""
+        if count > len(self.reach):
+            return (Unprotected(),)
+        return (SampledGaussian(1.0, self.noise_multiplier / self.reach[count - 1], numbers=self.numbers),)
+
+    def rdp(self) -> np.ndarray:
+        raise NotImplementedError("participations that share noise are not composed one by one")
+
+    def known(self) -> None:
+        return None
 
 
 @dataclass(frozen=True)
@@ -120,5 +142,7 @@ class Unprotected:
     def rdp(self) -> np.ndarray:
         return np.full(len(ORDERS), np.inf)
 
-    def known(self) -> DpEvent:
+    def known(self) -> "DpEvent":
+        from dp_accounting import NonPrivateDpEvent
+
         return NonPrivateDpEvent()

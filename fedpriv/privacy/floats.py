@@ -6,15 +6,27 @@ it was rounded (Mironov 2012): that is not counted here.
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
 
-from scipy.stats import laplace, norm
+from scipy.special import ndtr
 
 from fedpriv.randomness import gaussian
 from fedpriv.randomness import laplace as sampler
 
-NORMAL: tuple[Any, float] = (norm, gaussian.END)
-LAPLACE: tuple[Any, float] = (laplace(scale=1 / math.sqrt(2)), sampler.END)
+
+def _normal(x: float) -> float:
+    return float(ndtr(-x))
+
+
+def _laplace(x: float) -> float:
+    """Of variance one."""
+    scaled = x / (1 / math.sqrt(2))
+    return 0.5 * math.exp(-scaled) if scaled > 0 else 1 - 0.5 * math.exp(scaled)
+
+
+Noise = tuple[Callable[[float], float], float]  # P(z > x), and where it ends
+NORMAL: Noise = (_normal, gaussian.END)
+LAPLACE: Noise = (_laplace, sampler.END)
 _ALLOWED = 1e-3  # of delta: a smaller chance of a value beyond the end is not mentioned
 
 
@@ -27,21 +39,19 @@ def beyond(move: float, numbers: int) -> float:
     """
     if not math.isfinite(move):
         return 1.0
-    law, end = NORMAL
-    one, most = (float(law.sf(end - v) - law.sf(end)) for v in (1.0, move))
+    above, end = NORMAL
+    one, most = (above(end - v) - above(end) for v in (1.0, move))
     return min(1.0, one * math.sqrt(numbers) * move + math.floor(max(1.0, move**2)) * most)
 
 
-def outright(
-    what: str, move: float, values: float, delta: float, noise: tuple[Any, float] = NORMAL
-) -> tuple[str, ...]:
+def outright(what: str, move: float, values: float, delta: float, noise: Noise = NORMAL) -> tuple[str, ...]:
     """The flaw in words, or nothing.
 
     There is one if data can move each of `values` numbers by `move` deviations, and the chance that one of
     them falls beyond the noise's end is not small beside delta.
     """
-    law, end = noise
-    chance = values * law.sf(end - move)
+    above, end = noise
+    chance = values * above(end - move)
     if chance <= _ALLOWED * delta:
         return ()
     often = "some of the values sent tell" if chance > 0.5 else f"with chance {chance:.2g} a value sent tells"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fedpriv.privacy.accountants import Accountant, beyond
+from fedpriv.privacy.accountants import Accountant, beyond, curve_of
 from fedpriv.privacy.events import Charge
 
 
@@ -101,16 +101,19 @@ class Ledger:
         releases = self.releases if releases is None else releases
         if charges is None:
             return np.where((counts > 0) | bool(releases), np.inf, 0.0)
-        kinds, own = self.guarantee.kinds, any(len(r.charges) > 1 for r in releases)
-        alike = (
-            np.arange(len(counts)) if own else kinds * (counts.max() + 1) + counts
-        )  # [K] equal: same answer
-        _, firsts, where = np.unique(alike, return_index=True, return_inverse=True)
+        kinds, (firsts, where) = self.guarantee.kinds, self._alike(counts, releases)
         values = []
-        for k in firsts.tolist():
+        for k in firsts:
             once = tuple(e for r in releases for e in r.charge(k))
             values.append(self.accountant.epsilon(charges[kinds[k]], counts[k].item(), self.delta, once))
-        return np.array(values)[where]
+        return np.asarray(np.array(values)[where])
+
+    def _alike(self, counts: np.ndarray, releases: Sequence[Release]) -> tuple[list[int], np.ndarray]:
+        """Of clients that cost the same, one each; and which of these answers for a client, [K]."""
+        own = any(len(r.charges) > 1 for r in releases)
+        alike = np.arange(len(counts)) if own else self.guarantee.kinds * (counts.max() + 1) + counts
+        _, firsts, where = np.unique(alike, return_index=True, return_inverse=True)
+        return firsts.tolist(), where
 
     def claimed(self, counts: np.ndarray | None = None) -> np.ndarray:
         return self.epsilons(self.guarantee.claimed, self.participations if counts is None else counts)
@@ -149,6 +152,22 @@ class Ledger:
         if charges is None:
             return 0.0
         return max(beyond(charges[k], n) for k, n in set(zip(kinds, counts.tolist(), strict=True)))
+
+    def curve(self, counts: np.ndarray | None = None) -> np.ndarray | None:
+        """Renyi divergences at ORDERS that hold for every client; None where there is no such curve."""
+        counts, charges = self.participations if counts is None else counts, self.guarantee.provable
+        if charges is None:
+            return None
+        firsts, _ = self._alike(counts, self.releases)
+        once = [tuple(e for r in self.releases for e in r.charge(k)) for k in firsts]
+        kinds = self.guarantee.kinds
+        try:
+            curves = [
+                curve_of(charges[kinds[k]], int(counts[k]), o) for k, o in zip(firsts, once, strict=True)
+            ]
+        except NotImplementedError:  # an epsilon that was given directly
+            return None
+        return np.asarray(np.max(curves, axis=0))
 
     def state(self) -> dict[str, Any]:
         counts = {"participations": self.participations, "present": self.present}
@@ -202,6 +221,7 @@ class Ledger:
             "delta_of_the_noises_end": _number(self._ends(counts)),
             **guarantee.details,
             **sent_once,
+            "renyi_curve": None if (curve := self.curve(counts)) is None else [_number(v) for v in curve],
             "clients": {
                 "participations": counts.tolist(),
                 "epsilon_budget": [_number(v) for v in self.budgets] if private else None,
@@ -215,9 +235,9 @@ class Ledger:
 SHARED = "another run of this very config: it has the same noise, so that both together are one release"
 
 _GENERATOR = {
-    True: "secure generator (ChaCha with 12 rounds), its 256-bit key made of the seed and the run's config: "
+    True: "secure generator (ChaCha with 8 rounds), its 256-bit key made of the seed and the run's config: "
     "whoever knows these can remove the noise and knows who was sampled; use noise_seed=os for a release",
-    False: "secure generator (ChaCha with 12 rounds), its 256-bit key from the operating system; sampling, "
+    False: "secure generator (ChaCha with 8 rounds), its 256-bit key from the operating system; sampling, "
     "batches and dropout come from it too",
 }
 

@@ -1,7 +1,9 @@
 """The same words and normals as chacha.py and gaussian.py, compiled for this processor.
 
-Eight blocks are made side by side in vector registers, and normals are added to their target while still in
-the cache. Compiled code is kept on the disk by numba; it lets other threads run.
+Eight blocks are made side by side in vector registers. All their normals are then made at once, as vectors of
+64: one after another they would wait for their own roots and products, together they keep the processor busy.
+They are added to their target while still in the cache. Compiled code is kept on the disk by numba, until
+this file changes (touch it after a change of chacha.py or gaussian.py); it lets other threads run.
 """
 
 from collections.abc import Callable
@@ -13,7 +15,22 @@ from numba import njit, types, uint32
 from numba.extending import intrinsic
 
 from fedpriv.randomness.chacha import CONSTANTS, ROUNDS, TURNS, WORDS
-from fedpriv.randomness.gaussian import ANGLE_BITS, COS, GROUP, LANES, LN2, LOG, RADIUS_BITS, ROOT_HALF, SIN
+from fedpriv.randomness.gaussian import (
+    ANGLE,
+    ANGLE_LESS,
+    ANGLE_SIZE,
+    COS,
+    GROUP,
+    HIGH_BITS,
+    LANES,
+    LOG,
+    LOW_LESS,
+    LOW_SHIFT,
+    LOW_SIZE,
+    MINUS_2_LN2,
+    ROOT_HALF,
+    SIN,
+)
 
 _WORD, _VECTOR = ir.IntType(32), ir.VectorType(ir.IntType(32), LANES)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
@@ -23,16 +40,33 @@ _intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 
 
 class _Eight:
-    """Writes instructions on eight numbers at once."""
+    """Writes instructions on eight numbers at once, or on `lanes`."""
 
-    def __init__(self, builder: Any):
-        self.b = builder
+    def __init__(self, builder: Any, lanes: int = LANES):
+        self.b, self.lanes = builder, lanes
+        self.words = ir.VectorType(_WORD, lanes)
+        self.floats = ir.VectorType(ir.FloatType(), lanes)
 
     def word(self, value: int) -> Any:
-        return ir.Constant(_VECTOR, [value] * LANES)
+        return ir.Constant(self.words, [value] * self.lanes)
 
     def number(self, value: Any) -> Any:
-        return ir.Constant(_FLOATS, [float(np.float32(value))] * LANES)
+        return ir.Constant(self.floats, [float(np.float32(value))] * self.lanes)
+
+    def joined(self, vectors: list[Any]) -> Any:
+        """Vectors one behind the other as one."""
+        while len(vectors) > 1:
+            both = 2 * vectors[0].type.count
+            order = ir.Constant(ir.VectorType(_WORD, both), list(range(both)))
+            vectors = [
+                self.b.shuffle_vector(x, y, order) for x, y in zip(vectors[::2], vectors[1::2], strict=True)
+            ]
+        return vectors[0]
+
+    def part(self, vector: Any, number: int) -> Any:
+        """Eight of many."""
+        places = ir.Constant(_VECTOR, list(range(number * LANES, (number + 1) * LANES)))
+        return self.b.shuffle_vector(vector, vector, places)
 
     def everywhere(self, one: Any, kind: Any) -> Any:
         nothing = ir.Constant(kind, ir.Undefined)
@@ -55,10 +89,14 @@ class _Eight:
         return self.b.or_(self.b.shl(x, self.word(bits)), self.b.lshr(x, self.word(32 - bits)))
 
     def polynomial(self, coefficients: tuple[float, ...], x: Any) -> Any:
-        total = self.number(coefficients[-1])
-        for coefficient in reversed(coefficients[:-1]):
-            total = self.b.fadd(self.b.fmul(total, x), self.number(coefficient))
-        return total
+        terms = [self.number(c) for c in coefficients]
+        while len(terms) > 1:
+            terms = [
+                self.b.fadd(self.b.fmul(high, x), low)
+                for low, high in zip(terms[::2], terms[1::2], strict=True)
+            ]
+            x = self.b.fmul(x, x)
+        return terms[0]
 
     def blocks(self, key: Any, tail: Any) -> list[Any]:
         """The 16 words of eight blocks (chacha.blocks), whose states end in tail[:, lane]."""
@@ -70,8 +108,8 @@ class _Eight:
         for turn in range(ROUNDS):
             step = turn % 2  # every second time the quarters lie on the diagonals
             quarters = [[4 * row + (n + row * step) % 4 for row in range(4)] for n in range(4)]
-            for first, second in (TURNS[:2], TURNS[2:]):
-                for i, j, k, m in quarters:
+            for i, j, k, m in quarters:  # one after another: 16 registers hold no more
+                for first, second in (TURNS[:2], TURNS[2:]):
                     x[i] = b.add(x[i], x[j])
                     x[m] = self.turned(b.xor(x[m], x[i]), first)
                     x[k] = b.add(x[k], x[m])
@@ -80,32 +118,26 @@ class _Eight:
 
     def pair(self, a: Any, c: Any) -> tuple[Any, Any]:
         """Normals of words a and c, as gaussian.pair makes them."""
-        b, word, number = self.b, self.word, self.number
-        half = number(0.5)
-        high = b.sitofp(b.lshr(a, word(8)), _FLOATS)
-        low = b.or_(b.shl(b.and_(a, word(0xFF)), word(14)), b.lshr(c, word(ANGLE_BITS)))
-        u = b.fadd(b.fmul(high, number(1 << 22)), b.fadd(b.sitofp(low, _FLOATS), half))
-        bits = b.bitcast(u, _VECTOR)
-        exponent = b.ashr(b.sub(bits, word(ROOT_HALF)), word(23))
-        t = b.fsub(b.bitcast(b.sub(bits, b.shl(exponent, word(23))), _FLOATS), number(1))
-        square = b.fmul(t, t)
-        rest = b.fmul(b.fmul(square, t), self.polynomial(LOG, t))
-        rest = b.fadd(b.fsub(t, b.fmul(square, half)), rest)
-        whole = b.fmul(b.sitofp(b.sub(exponent, word(RADIUS_BITS)), _FLOATS), number(LN2))
-        logarithm = b.fadd(whole, rest)
-        logarithm = b.select(b.fcmp_ordered("<", logarithm, number(0)), logarithm, number(0))
-        root = ir.FunctionType(_FLOATS, [_FLOATS])
-        root = b.module.declare_intrinsic(f"llvm.sqrt.v{LANES}f32", fnty=root)
-        radius = b.call(root, [b.fmul(logarithm, number(-2))])
-        g = b.fadd(b.sitofp(b.and_(c, word(0xFFFF)), _FLOATS), half)
-        g = b.fsub(b.fmul(g, number(1 / 65536)), half)
+        b, word, number, floats = self.b, self.word, self.number, self.floats
+
+        def as_float(bits: Any) -> Any:
+            return b.bitcast(bits, floats)
+
+        low = b.fsub(as_float(b.or_(b.lshr(c, word(LOW_SHIFT)), word(LOW_SIZE))), number(LOW_LESS))
+        u = b.fadd(b.sitofp(b.and_(a, word(0x7FFFFFFF)), floats), low)
+        bits = b.sub(b.bitcast(u, self.words), word(ROOT_HALF + (HIGH_BITS << 23)))
+        t = b.fsub(as_float(b.add(b.and_(bits, word(0x7FFFFF)), word(ROOT_HALF))), number(1))
+        whole = b.fmul(b.sitofp(b.ashr(bits, word(23)), floats), number(MINUS_2_LN2))
+        root = ir.FunctionType(floats, [floats])
+        root = b.module.declare_intrinsic(f"llvm.sqrt.v{self.lanes}f32", fnty=root)
+        radius = b.call(root, [b.fadd(whole, b.fmul(t, self.polynomial(LOG, t)))])
+        g = b.fsub(as_float(b.or_(b.and_(c, word(ANGLE)), word(ANGLE_SIZE))), number(ANGLE_LESS))
         square = b.fmul(g, g)
         sine, cosine = b.fmul(g, self.polynomial(SIN, square)), self.polynomial(COS, square)
-        odd = b.icmp_unsigned("!=", b.and_(c, word(1 << 16)), word(0))
-        x = b.select(odd, b.fneg(sine), cosine)
-        y = b.select(odd, cosine, sine)
-        turn = b.shl(b.and_(c, word(1 << 17)), word(14))  # into the place of the sign
-        radius = b.bitcast(b.xor(b.bitcast(radius, _VECTOR), turn), _FLOATS)
+        swapped = b.icmp_signed("<", b.shl(c, word(31)), word(0))
+        x, y = b.select(swapped, sine, cosine), b.select(swapped, cosine, sine)
+        sign = b.and_(a, word(0x80000000))
+        radius = as_float(b.xor(b.bitcast(radius, self.words), sign))
         return b.fmul(x, radius), b.fmul(y, radius)
 
 
@@ -149,10 +181,12 @@ def _add_group(typing: Any, out: Any, scale: Any, key: Any, tail: Any) -> Any:
         out, scale, key, tail = args
         words = eight.blocks(key, tail)
         factor = eight.everywhere(eight.b.load(scale), _FLOATS)
-        for n in range(0, WORDS, 2):
-            for place, z in enumerate(eight.pair(words[n], words[n + 1]), start=n):
-                sum_ = eight.b.fadd(eight.load(out, place, _FLOATS), eight.b.fmul(factor, z))
-                eight.store(sum_, out, place)
+        many = _Eight(eight.b, GROUP // 2)
+        both = many.pair(eight.joined(words[::2]), eight.joined(words[1::2]))
+        for place in range(WORDS):
+            z = eight.part(both[place % 2], place // 2)
+            sum_ = eight.b.fadd(eight.load(out, place, _FLOATS), eight.b.fmul(factor, z))
+            eight.store(sum_, out, place)
 
     return _instructions(write, "floats", "floats", "words", "words")
 
@@ -187,9 +221,10 @@ def add_normals(out: Any, scale: Any, key: Any, names: Any) -> None:
             for lane in range(LANES):
                 tail[0, lane] = uint32(left // WORDS + lane)
             target = out[row, left : left + GROUP]
-            if len(target) == GROUP:
-                _add_group(_address(target), _address(scale[row:]), _address(key), _address(tail))
-            else:
+            whole = len(target) == GROUP
+            if not whole:
                 rest[: len(target)] = target
-                _add_group(_address(rest), _address(scale[row:]), _address(key), _address(tail))
+            place = target if whole else rest
+            _add_group(_address(place), _address(scale[row:]), _address(key), _address(tail))
+            if not whole:
                 target[:] = rest[: len(target)]

@@ -9,6 +9,7 @@ import math
 import torch
 from torch import Tensor
 
+from fedpriv.accelerator import widest
 from fedpriv.randomness.source import Numbers, Source
 
 _BITS = 52  # of the magnitude
@@ -17,7 +18,11 @@ END = (_BITS + 1) * math.log(2) / math.sqrt(2)  # deviations: the smallest u is 
 
 def laplaces(source: Source, rows: Numbers, like: Tensor, step: int = 0) -> Tensor:
     """Noise of variance one in the shape of `like` [N, width], on its device, for rows of these numbers."""
-    doubled = 2 * source.uniforms(rows, like.shape[1], step)  # [N, width] in [0, 2), made on the CPU
+    if widest(like.device) != torch.float64:
+        uniform = source.uniforms(rows, like.shape[1], step)
+    else:
+        uniform = source.uniforms_on(like.device, rows, like.shape[1], step)
+    doubled = 2 * uniform  # [N, width] in [0, 2)
     negative = doubled >= 1
     u = doubled - negative.double() + 2.0 ** -(_BITS + 1)
     magnitude = -u.log() / math.sqrt(2)

@@ -11,13 +11,14 @@ state, so a continued run needs none.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedpriv.accelerator import there
 from fedpriv.randomness import chacha, gaussian
 
 KEY_BYTES = 32
@@ -51,6 +52,7 @@ class Source:
             raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
         self.key = key
         self._words = np.frombuffer(key, dtype="<u4").astype(np.uint32)  # [8]
+        self._heads: dict[torch.device, Tensor] = {}
 
     def of(self, *name: object) -> "Source":
         return Source(hashlib.blake2b(repr(name).encode(), key=self.key, digest_size=KEY_BYTES).digest())
@@ -63,12 +65,14 @@ class Source:
 
     def words_there(self, rows: Tensor, width: int, step: int = 0) -> Tensor:
         """The same by torch operations, where `rows` is: on a device, or inside of vmap."""
-        key, names = self._key_there(rows.device), _names_there(rows, step)
+        head, names = self._head(rows.device), _names_there(rows, step)
         numbers = torch.arange(-(-width // chacha.WORDS), dtype=torch.int32, device=rows.device)
-        return chacha.blocks(key, numbers, names).flatten(-2)[..., :width].to(torch.int64) & 0xFFFFFFFF
+        return chacha.blocks(head, numbers, names).flatten(-2)[..., :width].to(torch.int64) & 0xFFFFFFFF
 
-    def _key_there(self, device: torch.device) -> Tensor:
-        return torch.from_numpy(self._words.view(np.int32)).to(device)
+    def _head(self, device: torch.device) -> Tensor:
+        if device not in self._heads:
+            self._heads[device] = there(chacha.head(self._words), device)
+        return self._heads[device]
 
     def _raw(self, rows: Numbers, width: int, step: int) -> np.ndarray:
         from fedpriv.randomness import compiled
@@ -84,6 +88,15 @@ class Source:
         whole = raw[:, ::2].astype(np.uint64) << np.uint64(21) | raw[:, 1::2] >> np.uint32(11)
         return torch.from_numpy(whole.astype(np.float64) * 2.0**-53)
 
+    def uniforms_on(self, device: torch.device, rows: Numbers, width: int, step: int = 0) -> Tensor:
+        """The same made on a device, by torch operations; it must have float64."""
+        if device.type == "cpu":
+            return self.uniforms(rows, width, step)
+        rows = there(rows, device)
+        first, second = self.words_there(rows, 2 * width, step).unflatten(-1, (width, 2)).unbind(-1)
+        whole: Tensor = (first << 21) | (second >> 11)
+        return whole.double() * 2.0**-53
+
     def below(self, chance: float | Tensor, rows: Numbers, width: int, step: int = 0) -> Tensor:
         """True with a given chance (one for all, or [N, 1]) or a little less: bool [N, width], on the CPU."""
         return self.words(rows, width, step) < limit_of(chance)
@@ -97,16 +110,20 @@ class Source:
     def add_normals_(self, target: Tensor, scale: Tensor, rows: Numbers, step: int = 0) -> None:
         """target[i] += scale[i] * z, z the standard normals of row rows[i]; target [N, width], scale [N]."""
         if not target.is_cpu:
-            names = _names_there(torch.as_tensor(rows, device=target.device), step)
-            z = gaussian.normals(self._key_there(target.device), names, target.shape[1]).to(target.dtype)
-            target.addcmul_(z, scale[:, None].to(target.dtype))
+            z = self.normals_there(there(rows, target.device), target.shape[1], range(step, step + 1))[0]
+            target.addcmul_(z.to(target.dtype), scale[:, None].to(target.dtype))
         elif target.dtype != torch.float32 or not target.is_contiguous():
-            target.addcmul_(self.normals(rows, target, step), scale[:, None].to(target.dtype))
+            target.add_(self.normals(rows, target, step).mul_(scale[:, None].to(target.dtype)))
         else:
             from fedpriv.randomness import compiled
 
             factors = np.ascontiguousarray(scale.numpy(), dtype=np.float32)
             compiled.add_normals(target.detach().numpy(), factors, self._words, _names(rows, step))
+
+    def normals_there(self, rows: Tensor, width: int, steps: range) -> Tensor:
+        """Standard normals by torch operations, where `rows` is: float32 [steps, N, width] in one draw."""
+        each = torch.arange(steps.start, steps.stop, dtype=torch.int32, device=rows.device)
+        return gaussian.normals(self._head(rows.device), _names_there(rows, each[:, None]), width)
 
     # -- one row
 
@@ -119,10 +136,29 @@ class Source:
         calls = count()
         return lambda number: self._raw([0], 2 * number, next(calls)).view(np.uint64)[0]
 
-    def permutation(self, number: int) -> Tensor:
-        """A uniformly random order of `number` things, int64, on the CPU."""
-        raw = self._raw([0], 2 * number, 0).view(np.uint64)[0]
-        return torch.from_numpy(raw.argsort(kind="stable"))
+    def permutation(self, number: int, device: torch.device | None = None) -> Tensor:
+        """A uniformly random order of `number` things, int64, on the CPU or made on a device."""
+        if device is None or device.type == "cpu":
+            raw = self._raw([0], 2 * number, 0).view(np.uint64)[0]
+            return torch.from_numpy(raw.argsort(kind="stable"))
+        words = self.words_there(torch.zeros(1, dtype=torch.int64, device=device), 2 * number)
+        low, high = words.view(number, 2).unbind(1)
+        return (low | (high - (1 << 31)) << 32).argsort(stable=True)  # signed, in the order of unsigned ones
+
+
+def normals_of(sources: Sequence[Source], likes: Sequence[Tensor], step: int = 0) -> list[Tensor]:
+    """What `normal` of each source gives in the shape of each vector; on a device in one draw for all."""
+    where = likes[0].device
+    if where.type == "cpu":
+        return [source.normal(like, step) for source, like in zip(sources, likes, strict=True)]
+    groups = [-(-len(like) // gaussian.GROUP) for like in likes]
+    heads = torch.stack([source._head(where) for source in sources])  # [K, 12]
+    which = there(np.repeat(np.arange(len(groups)), groups), where)  # [M] a group of numbers each
+    first = there(np.concatenate([np.arange(g) for g in groups]).astype(np.int32), where)
+    names = _names_there(torch.zeros_like(which), step)
+    z = gaussian.numbers_of(heads[which], first[:, None], names)  # [M, 1, GROUP]
+    parts = z.view(-1).split([g * gaussian.GROUP for g in groups])
+    return [part[: len(like)].to(like.dtype) for part, like in zip(parts, likes, strict=True)]
 
 
 def limit_of(chance: float | Tensor) -> Tensor:
@@ -130,10 +166,12 @@ def limit_of(chance: float | Tensor) -> Tensor:
     return (torch.as_tensor(chance, dtype=torch.float64) * 2.0**32).floor().to(torch.int64)
 
 
-def _names_there(rows: Tensor, step: int) -> Tensor:
-    """As `_names`, in signed numbers and on the device of `rows`."""
-    low = ((rows + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
-    return torch.stack([low, torch.full_like(rows, step), rows >> 32], -1).to(torch.int32)
+def _names_there(rows: Tensor, step: int | Tensor) -> Tensor:
+    """As `_names`, in signed numbers and on the device of `rows`; for several steps [S, 1]: [S, N, 3]."""
+    low, high = rows[..., None].view(torch.int32).unbind(-1)
+    if not isinstance(step, Tensor):
+        step = torch.full_like(low, step)
+    return torch.stack(torch.broadcast_tensors(low, step, high), -1)
 
 
 def _names(rows: Numbers, step: int) -> np.ndarray:

@@ -19,26 +19,29 @@ from fedpriv.engine.base import cores
 from fedpriv.errors import UserError
 from fedpriv.reproduce import recipe as recipes
 from fedpriv.reproduce import rows
+from fedpriv.reproduce.cost import GPU_RATE, Steps, total
 from fedpriv.reproduce.plan import Job, collect, distinct, expected_seconds, jobs_of
 from fedpriv.reproduce.recipe import SCALES, Scale
 from fedpriv.session import screen
+from fedpriv.session.claim import STATUS
 
 USAGE = """\
-usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all [options] [hydra/launcher=... key=value ...]
+usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all | ./RECIPE.yaml [options] [key=value ...]
 
   --scale full|cpu|smoke  the paper's setting; less of it, as the recipe says; a few seconds   (default full)
   --seeds N               seeds 0 to N-1 of every cell                       (default: as the recipe says)
   --only AXIS=VALUE,...   only the cells with these values of an axis of the recipe, such as dataset=mnist
   --jobs N                runs at a time on this machine                                        (default 1)
-  --dry-run               only say what would be run; writes nothing
+  --dry-run               only say what would be run and what it costs here and on a GPU; writes nothing
 
+A recipe of your own needs no printed numbers; its rows, tables and figures go into a folder beside it.
 What is in outputs/reproduced, or finished below outputs/runs, is not run again; what was cut off goes on.
 Overrides go to every run: hydra/launcher=ray and the like, device=cuda, data_dir=...; one that changes what
 is computed makes it another run, which no recipe asks for, and is refused.
 """
 RUNS = Path("outputs") / "runs"
 SMOKE_ROWS = Path("outputs") / "smoke"  # not among the results
-_ALLOWED = ("hydra", "device", "data_dir", "threads", "logger", "checkpoint")
+_ALLOWED = ("hydra", "device", "data_dir", "threads", "processes", "logger", "checkpoint")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0 if arguments else 2
     which, scale, seeds, only, jobs, dry, more = _parse(list(arguments))
     chosen = recipes.having(recipes.chosen(which), only)
-    folder = SMOKE_ROWS if scale == "smoke" else rows.FOLDER
+    folder = SMOKE_ROWS if scale == "smoke" else rows.folder_of(which)
     console = Console(highlight=False, markup=False)
     with console.status("planning") if console.is_terminal else nullcontext():
         planned = jobs_of(chosen, scale, seeds, only, _device(more))
@@ -59,13 +62,15 @@ def main(arguments: Sequence[str]) -> int:
     for r in chosen:
         if r.cut(scale):
             console.print(f"{r.name}: {r.cut(scale)}", soft_wrap=True)
+    if not dry and not todo:
+        return 0
+    steps = Steps()
+    with console.status("timing a step") if console.is_terminal else nullcontext():
+        console.print(_costs(planned, todo, steps), soft_wrap=True)
     if dry:
         _show(console, planned, {job.identity for job in todo})
         return 0
-    if not todo:
-        return 0
-    with console.status("timing a round") if console.is_terminal else nullcontext():
-        seconds = expected_seconds(todo, folder)
+    seconds = expected_seconds(todo, folder, steps)
     console.print(f"expected: about {_duration(seconds / min(jobs, len(todo)))} with {jobs} at a time")
     for attempt in ("", "again: "):
         _launch(todo, folder, jobs, more, console, attempt)
@@ -75,9 +80,10 @@ def main(arguments: Sequence[str]) -> int:
             break
     for job in todo:
         console.print(f"failed twice: {job}: {_error(job)}", soft_wrap=True)
-    console.print(
-        f"{len(planned) - len(left)} of {len(planned)} runs done; `fedpriv table {which}` shows them"
-    )
+    shown = f"`fedpriv table {which}` shows them"
+    if scale == "smoke":
+        shown = f"they are too short for a table, their rows are in {SMOKE_ROWS}"
+    console.print(f"{len(planned) - len(left)} of {len(planned)} runs done; {shown}", soft_wrap=True)
     return 1 if todo else 0
 
 
@@ -204,8 +210,8 @@ class _Watch:
 
 def _error(job: Job) -> str:
     for folder in RUNS.glob(f"*-{identity.short(job.identity)}"):
-        if (folder / "status.json").exists():
-            return json.loads((folder / "status.json").read_text())["error"] or "not finished"
+        if (folder / STATUS).exists():
+            return json.loads((folder / STATUS).read_text())["error"] or "not finished"
     return "never started"
 
 
@@ -213,6 +219,17 @@ def _show(console: Console, planned: list[Job], todo: set[str]) -> None:
     for job in planned:
         state = "to do" if job.identity in todo else "done "
         console.print(f"{state}  fedpriv run {shlex.join(job.overrides)}", soft_wrap=True)
+
+
+def _costs(planned: list[Job], todo: list[Job], steps: Steps) -> str:
+    """What all of it costs on this machine, what is left of it, and what a GPU would take."""
+    every, left = (total((job.config for job in jobs), steps) for jobs in (distinct(planned), todo))
+    kinds = f"{len(steps.measured)} kinds of step measured"
+    return (
+        f"cost: {every.runs} different runs, about {_duration(every.seconds)} on a core of this machine "
+        f"({kinds}) or {_duration(every.gpu_seconds)} on a GPU at {GPU_RATE / 1e12:g} TFLOP/s; to do: about "
+        f"{_duration(left.seconds)} or {_duration(left.gpu_seconds)}"
+    )
 
 
 def _duration(seconds: float) -> str:

@@ -2,19 +2,32 @@
 
 A printed metric is answered by a number of ours (`values` of the recipe): a measured one, such as
 accuracy_local_best, or one of rules.py, which needs other cells as well.
+
+Verdicts on a printed number
+  within    our mean is within 0.03 of an accuracy, 5 % of any other number
+  diverged  it is not, and a run ended with an infinite loss or below half of the accuracy it once had
+  unclear   it is not, but with several seeds the 95 % interval of our mean (Student's t) reaches that band
+  better, worse  by the mean of one seed, or by the whole interval of several
+
+Verdicts on two cells of a claim, by the differences seed by seed
+  three seeds or more  ties where their 95 % interval (Student's t) holds zero or their mean is below 0.005
+  one or two           ties where the mean is below 0.01, or the two disagree on the sign
 """
 
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedpriv.figures.lines import Mean, mean_of
+from scipy.stats import t as student
+
 from fedpriv.reproduce import rows
-from fedpriv.reproduce.recipe import Claim, Recipe
+from fedpriv.reproduce.recipe import READING, Claim, Recipe
 from fedpriv.reproduce.reference import Printed, same
 from fedpriv.reproduce.rules import OF_A_LINE, RULES
+from fedpriv.studies.groups import Mean, mean_of
 
 CLOSE = 0.03  # accuracies this near to the paper's count as reproduced
 CLOSE_RATIO = 0.05  # the same for numbers that are no accuracies
@@ -22,7 +35,10 @@ LESS_IS_BETTER = (
     "accuracy_loss", "rounds_to_target", "emd", "uplink_mb", "uplink_bits_per_client_round",
     "epsilon_stable_above", "epsilon_drop_below", "min_rounds",
 )  # fmt: skip
-_TIED = 0.005
+VERDICTS = ("within", "better", "worse", "unclear", "diverged", "not run")
+_TIED, _TIED_FEW = 0.005, 0.01  # differences that count as none, of several seeds and of one or two
+_SEVERAL = 3
+_FALLEN = 0.5  # of its best accuracy: a run that ends below has diverged
 Key = tuple[str, ...]  # one value of each axis
 
 
@@ -39,6 +55,7 @@ class Answer:
 
     printed: Printed
     ours: Mean | None
+    diverged: bool = False  # one of the runs behind it
 
     @property
     def difference(self) -> float | None:
@@ -46,9 +63,11 @@ class Answer:
 
     @property
     def verdict(self) -> str:
-        """within, better, worse or not run."""
+        """One of VERDICTS."""
         if self.difference is None or self.ours is None:
             return "not run"
+        if math.isnan(self.ours.mean):
+            return "diverged"
         if math.isnan(self.printed.value):  # printed as never reached, which makes a speed-up of none
             return "within" if self.ours.mean in (0, math.inf) else "better"
         metric = self.printed.metric
@@ -56,18 +75,38 @@ class Answer:
         close = CLOSE if accuracy else CLOSE_RATIO * abs(self.printed.value)
         if abs(self.difference) <= close + 1e-9:
             return "within"
+        if self.diverged:
+            return "diverged"
+        if abs(self.difference) - half_width(self.ours) <= close:
+            return "unclear"
         return "better" if (self.difference < 0) == (metric in LESS_IS_BETTER) else "worse"
+
+
+def half_width(mean: Mean) -> float:
+    """Half of the 95 % interval of a mean over seeds; one seed tells nothing of it."""
+    if not mean.std or mean.seeds < 2 or not math.isfinite(mean.std):
+        return 0.0
+    return float(student.ppf(0.975, mean.seeds - 1)) * mean.std / math.sqrt(mean.seeds)
+
+
+def diverged(run: rows.Row) -> bool:
+    """Whether a run ended with an infinite loss, or far below the accuracy that it once had."""
+    best, last = (run.measured.get(f"accuracy_global_{when}") for when in ("best", "last"))
+    fell = best is not None and last is not None and last < _FALLEN * best
+    return fell or run.measured.get("diverged") == 1
 
 
 @dataclass(frozen=True)
 class Held:
-    """How often a claim's ordering holds, ties or fails over the other axes, in one view."""
+    """How often a claim's ordering holds, ties or fails over the other axes, in one view and reading."""
 
     claim: Claim
     view: str
     holds: int
     ties: int
     fails: int
+    seeds: int = 0  # the fewest behind a comparison
+    reading: str = ""
 
     @property
     def verdict(self) -> str:
@@ -94,22 +133,33 @@ class Comparison:
             self.cells.setdefault(tuple(run.cell[axis] for axis in recipe.axes), []).append(run)
 
     def value(self, key: Key, name: str) -> Mean | None:
-        """A measured number of a cell over its seeds."""
+        """A measured number of a cell over its seeds; not a number where one of them diverged."""
+        if name.startswith("accuracy") and any(
+            run.measured.get("diverged") for run in self.cells.get(key, ())
+        ):
+            return Mean(math.nan, None, len(self.cells[key]))
         found = [run.measured.get(name) for run in self.cells.get(key, ())]
         numbers = [v for v in found if v is not None]
         return mean_of(numbers) if numbers else None
 
-    def answers(self) -> list[Answer]:
-        """Every printed number of this artifact that the recipe does not leave out."""
+    def answers(self, reading: str | None = None) -> list[Answer]:
+        """Every printed number that is not left out, and ours by the first reading or by another."""
         wanted = [p for p in self.printed if p.metric in self.recipe.values and not self.recipe.reason(p)]
-        return [Answer(p, self.ours(p)) for p in wanted]
+        if reading is not None:
+            wanted = [_read_as(p, reading) for p in wanted]
+        return [self.answer(p) for p in wanted]
+
+    def answer(self, printed: Printed) -> Answer:
+        runs = [run for key in self._answering(printed) for run in self.cells.get(key, ())]
+        return Answer(printed, self.ours(printed), any(map(diverged, runs)))
+
+    def _answering(self, printed: Printed) -> list[Key]:
+        keys = [key for key in self.keys() if printed.agrees(dict(zip(self.recipe.axes, key, strict=True)))]
+        return keys[:1] if self.recipe.values[printed.metric] in OF_A_LINE else keys
 
     def ours(self, printed: Printed) -> Mean | None:
         """Our number for a printed one; a maximum, mean or minimum over cells where the paper gives that."""
-        name = self.recipe.values[printed.metric]
-        keys = [key for key in self.keys() if printed.agrees(dict(zip(self.recipe.axes, key, strict=True)))]
-        if name in OF_A_LINE:
-            keys = keys[:1]
+        name, keys = self.recipe.values[printed.metric], self._answering(printed)
         found = [RULES[name](self, k, printed) if name in RULES else self.value(k, name) for k in keys]
         known = [m for m in found if m is not None]
         if not known or len(known) < len(keys):
@@ -122,11 +172,13 @@ class Comparison:
         return Mean(statistic([m.mean for m in known]), None, min(m.seeds for m in known))
 
     def of_cell(self, key: Key, metric: str, name: str) -> tuple[Mean | None, Printed | None]:
-        """Our number for a cell of the table and the one printed in its place."""
+        """Our number for a cell of the table and the one printed in its place, whatever the reading."""
         facts = dict(zip(self.recipe.axes, key, strict=True))
+        reading = facts.get(READING)
+        every = self.printed if reading is None else [_read_as(p, reading) for p in self.printed]
         found = [
             p
-            for p in self.printed
+            for p in every
             if p.metric == metric and not p.fact("stat") and p.agrees(facts) and not self.recipe.reason(p)
         ]
         own = [p for p in found if p.artifact == self.recipe.artifact] or found
@@ -154,31 +206,41 @@ class Comparison:
 
     def held(self) -> list[Held]:
         return [
-            self._held(claim, view, name)
+            self._held(claim, view, name, reading)
             for claim in self.recipe.claims
             for view, name in self._meanings(claim.metric).items()
+            for reading in self.recipe.readings or [""]
         ]
 
-    def held_in_own_view(self) -> list[Held]:
-        """Claims that were run, as the paper looks at them: accuracies in the view it reports."""
+    def held_in_own_view(self, reading: str | None = None) -> list[Held]:
+        """Claims that were run, in the view that the paper reports, by the first reading or another."""
         own = next(iter(self.views()), "")
-        run = [h for h in self.held() if h.verdict != "not run"]
+        wanted = (self.recipe.readings or [""])[0] if reading is None else reading
+        run = [h for h in self.held() if h.verdict != "not run" and h.reading == wanted]
         return [h for h in run if h.claim.metric != "accuracy" or h.view == own]
 
     def _meanings(self, metric: str) -> dict[str, str]:
         """Where a claim is looked up: accuracies in both views, another number as it is."""
         return self.views() if metric == "accuracy" else {metric: self.recipe.values[metric]}
 
-    def _held(self, claim: Claim, view: str, name: str) -> Held:
-        counts = {"holds": 0, "ties": 0, "fails": 0}
+    def _held(self, claim: Claim, view: str, name: str, reading: str) -> Held:
+        counts, seeds = {"holds": 0, "ties": 0, "fails": 0}, []
         place = list(self.recipe.axes).index(claim.axis)
-        others = {key[:place] + key[place + 1 :] for key in self.cells if self._meant(key, claim.only)}
+        only = {**claim.only, READING: reading} if reading else claim.only
+        others = {key[:place] + key[place + 1 :] for key in self.cells if self._meant(key, only)}
         for other in others:
-            found = [self.value((*other[:place], v, *other[place:]), name) for v in claim.values]
+            found = [self._by_seed((*other[:place], v, *other[place:]), name) for v in claim.values]
             for a, b in itertools.pairwise(found):
-                if a is not None and b is not None:
-                    counts[_compared(a, b)] += 1
-        return Held(claim, view, **counts)
+                if both := sorted(a.keys() & b.keys()):
+                    counts[compared([a[seed] - b[seed] for seed in both])] += 1
+                    seeds.append(len(both))
+        return Held(claim, view, **counts, seeds=min(seeds, default=0), reading=reading)
+
+    def _by_seed(self, key: Key, name: str) -> dict[int, float]:
+        """Of the runs that did not diverge."""
+        runs = [run for run in self.cells.get(key, ()) if not run.measured.get("diverged")]
+        found = {run.seed: run.measured.get(name) for run in runs}
+        return {seed: value for seed, value in found.items() if value is not None}
 
     def _meant(self, key: Key, only: Mapping[str, object]) -> bool:
         facts = dict(zip(self.recipe.axes, key, strict=True))
@@ -186,9 +248,15 @@ class Comparison:
         return all(any(same(facts[a], str(v)) for v in values) for a, values in allowed.items())
 
 
-def _compared(a: Mean, b: Mean) -> str:
-    """A difference of at most half a point, or of two of its standard deviations, is a tie."""
-    error = math.sqrt(a.spread**2 / a.seeds + b.spread**2 / b.seeds)
-    if abs(a.mean - b.mean) <= max(_TIED, 2 * error):
-        return "ties"
-    return "holds" if a.mean > b.mean else "fails"
+def _read_as(printed: Printed, reading: str) -> Printed:
+    return replace(printed, facts=tuple((dict(printed.facts) | {READING: reading}).items()))
+
+
+def compared(differences: Sequence[float]) -> str:
+    """holds, ties or fails, by how much larger one cell is than the other with each seed."""
+    mean, seeds = _mean(differences), len(differences)
+    if seeds >= _SEVERAL:
+        none = abs(mean) <= max(_TIED, half_width(Mean(mean, statistics.stdev(differences), seeds)))
+    else:
+        none = abs(mean) <= _TIED_FEW or min(differences) < 0 < max(differences)
+    return "ties" if none else "holds" if mean > 0 else "fails"

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from fedpriv.figures.lines import Mean, mean_of
 from fedpriv.figures.style import COLOURS, MARKERS, band
 from fedpriv.reproduce.compare import Comparison, Key
+from fedpriv.studies.groups import Mean, mean_of
 
 _WIDE = 3  # panels side by side
 _NARROWEST = 6.0  # inches

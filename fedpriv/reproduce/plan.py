@@ -1,12 +1,10 @@
 """Which runs a reproduction needs, which of them are done, and how long the others will take."""
 
 import copy
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
@@ -18,10 +16,8 @@ from fedpriv.config.schema import GROUPS
 from fedpriv.device import kind_of_device
 from fedpriv.errors import UserError
 from fedpriv.reproduce import rows
+from fedpriv.reproduce.cost import Steps
 from fedpriv.reproduce.recipe import Cell, Recipe, Rule, Scale
-
-_KIND = ("dataset", "model", "dp_variant", "transform", "algorithm", "stage", "partition")
-_MEASURED = 6  # kinds of runs to time before the first; the others are taken to be like these
 
 
 @dataclass(frozen=True)
@@ -116,9 +112,8 @@ def distinct(jobs: Iterable[Job]) -> list[Job]:
 # -- how long
 
 
-def expected_seconds(jobs: Sequence[Job], folder: Path) -> float:
-    """From runs of the same cell, else from one timed round of a run of its kind."""
-    measured: dict[tuple[str, ...], float] = {}
+def expected_seconds(jobs: Sequence[Job], folder: Path, steps: Steps) -> float:
+    """From runs of the same cell, else from a measured step."""
     before = {recipe: rows.read(recipe, folder) for recipe in {job.recipe for job in jobs}}
     total = 0.0
     for job in jobs:
@@ -127,34 +122,6 @@ def expected_seconds(jobs: Sequence[Job], folder: Path) -> float:
             for row in before[job.recipe]
             if dict(row.cell) == job.cell.facts and row.scale == job.scale
         ]
-        if seconds := [s for s in alike if s]:
-            total += sum(seconds) / len(seconds)
-            continue
-        kind = _kind(job.config)
-        if kind not in measured:
-            if len(measured) < _MEASURED:
-                measured[kind] = timed_round(job.config)
-            else:
-                measured[kind] = sum(measured.values()) / len(measured)
-        total += measured[kind] * job.config.rounds
+        seconds = [s for s in alike if s]
+        total += sum(seconds) / len(seconds) if seconds else steps.cost(job.config).seconds
     return total
-
-
-def _kind(config: DictConfig) -> tuple[str, ...]:
-    return (*(str(config[group].get("_target_")) for group in _KIND), str(config.clients))
-
-
-def timed_round(config: DictConfig) -> float:
-    """Seconds of a run's second round, for the first one warms up; 0 if it fails, as the run will say."""
-    from fedpriv.building import build
-
-    try:
-        trainer: Any = build(config).trainer
-        trainer.round()
-    except Exception:
-        return 0.0
-    began = time.perf_counter()
-    if not trainer.exhausted and trainer.next_round < trainer.setting.rounds:
-        trainer.round()
-        return time.perf_counter() - began
-    return 1.0

@@ -13,9 +13,13 @@ It holds overrides of `fedpriv run` and the sweep over them, and no copy of a de
           leaves open, `stat` over several cells, `against` {axis: value, or {own: other}} for a difference
   left_out  [{fact: value}, reason] for printed numbers that no cell produces
   table   {rows: [axis, ...], columns: [axis, ...]}
+  notes   what came of it, in words, by someone who looked at the numbers; stands below the table
   figure  {x: axis, "round" or a number of ours, y: a number of ours, line: axis, panel: [axis, ...]}
   claims  orderings the paper states: {text, axis, values, only, metric}, the largest first
-  scales  cpu: {set: overrides, when: as above, seeds: 1, only: {axis: [values]}, cut: what and why}
+  scales  cpu: {set: overrides, when, omit: as above, seeds: 1, only: {axis: [values]}, cut: what and why}
+
+An axis named `reading` holds what a paper can be taken to mean where its text and its authors' code differ.
+The first reading is ours: printed numbers and claims belong to it; the others stand beside it in the table.
 
 Among the facts of a printed number are its artifact and its metric. What no recipe answers, and why, is in
 conf/paper/left_out.yaml.
@@ -27,11 +31,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
 from fedpriv.config.composing import expand
+from fedpriv.config.limits import cut
 from fedpriv.errors import UserError
 from fedpriv.reproduce import reference
 from fedpriv.reproduce.reference import Printed
@@ -42,9 +48,10 @@ SCALES: tuple[Scale, ...] = ("smoke", "cpu", "full")
 SMOKE = ("rounds=1", "local_steps=1")
 _KEYS = {
     "title", "base", "axes", "when", "omit", "values", "also", "read", "left_out", "table", "figure",
-    "claims", "scales",
+    "claims", "scales", "notes",
 }  # fmt: skip
 _FIGURE_KEYS = {"x", "y", "line", "panel"}
+READING = "reading"
 Rule = dict[str, tuple[str, ...]]  # fact or axis: allowed values
 
 
@@ -100,14 +107,22 @@ class Recipe:
         ]
         self.scales: dict[str, Any] = content.get("scales", {})
         self.figure: dict[str, Any] | None = content.get("figure")
+        self.notes: str = " ".join(content.get("notes", "").split())
         self._check()
+
+    @property
+    def readings(self) -> list[str]:
+        """Ours first, then those beside it; none where a paper can be read in one way only."""
+        return list(self.axes.get(READING, ()))
 
     def _check(self) -> None:
         """Refuse a recipe that names an axis or a value it does not have."""
         shown = [*self.table["rows"], *self.table["columns"]]
         if sorted(shown) != sorted(self.axes):
             self._wrong(f"the table shows {shown}, the axes are {list(self.axes)}")
-        cuts = [cut for scale in self.scales.values() for cut in (scale.get("only", {}),)]
+        cuts = [
+            cut for scale in self.scales.values() for cut in (scale.get("only", {}), *scale.get("omit", ()))
+        ]
         more = [rule for scale in self.scales.values() for rule, _ in _rules(scale.get("when", ()))]
         claimed = [_texts(c.only) | {c.axis: c.values} for c in self.claims]
         for rule in (*(r for r, _ in self.when), *self.omit, *map(_texts, cuts), *more, *claimed):
@@ -134,7 +149,9 @@ class Recipe:
         found = []
         for chosen in itertools.product(*(values.items() for values in self.axes.values())):
             facts = dict(zip(self.axes, (value for value, _ in chosen), strict=True))
-            if any(_agree(facts, rule) for rule in self.omit) or not _agree(facts, only or {}):
+            if any(_agree(facts, rule) for rule in (*self.omit, *map(_texts, cut.get("omit", ())))):
+                continue
+            if not _agree(facts, only or {}):
                 continue
             if any(facts[axis] not in allowed for axis, allowed in kept.items()):
                 continue
@@ -167,6 +184,8 @@ class Recipe:
 
     def _read(self, number: Printed) -> Printed:
         facts, metric, against = dict(number.facts), number.metric, number.against
+        if self.readings:
+            facts[READING] = self.readings[0]
         for rule, more in self.read:
             if _about(number, rule):
                 more = dict(more)
@@ -286,8 +305,30 @@ def having(those: list[Recipe], only: Rule) -> list[Recipe]:
     return [r for r in those if set(only) <= set(r.axes)]
 
 
+def own(which: str) -> Path | None:
+    """The file, where a recipe of one's own is named: ./mine.yaml."""
+    return Path(which) if which.endswith((".yaml", ".yml")) else None
+
+
+def of_file(path: Path) -> Recipe:
+    """A recipe of one's own; no printed numbers are needed."""
+    name = f"own/{path.stem}"
+    try:
+        return Recipe(name, yaml.safe_load(path.read_text()))
+    except OSError as problem:
+        raise UserError(f"{path}: cannot be read ({problem.strerror})") from problem
+    except Exception as problem:  # whatever a file that is no recipe makes its reader raise
+        reason = f"{problem.args[0]} is missing" if isinstance(problem, KeyError) else str(problem)
+        reason = cut(" ".join(reason.removeprefix(f"conf/paper/{name}.yaml: ").split()), 200)
+        raise UserError(
+            f"{path}: no sound recipe ({reason}); conf/paper/README.md has an example"
+        ) from problem
+
+
 def chosen(which: str) -> list[Recipe]:
-    """One recipe, all of a paper, or `all`."""
+    """One recipe, all of a paper, `all`, or one of the user's own."""
+    if path := own(which):
+        return [of_file(path)]
     if which == "all":
         return [load(n) for n in names()]
     if of_paper := [n for n in names() if n.partition("/")[0] == which]:

@@ -16,11 +16,11 @@ from fedpriv.errors import UserError
 from fedpriv.files import write_atomically
 from fedpriv.reproduce import recipe as recipes
 from fedpriv.reproduce import results, rows
-from fedpriv.reproduce.compare import Answer, Comparison, Key
+from fedpriv.reproduce.compare import Comparison, Key
 from fedpriv.reproduce.draw import png
 from fedpriv.reproduce.reference import printed
 from fedpriv.reproduce.rows import Row
-from fedpriv.reproduce.table import layout, number, parts, quoted
+from fedpriv.reproduce.table import counted, layout, number, parts, quoted, told
 
 AUDITS = "audits.csv"  # beside the reproduced rows
 REPORT = rows.FOLDER / "report.html"
@@ -29,7 +29,8 @@ REPORT = rows.FOLDER / "report.html"
 def main(arguments: Sequence[str]) -> int:
     given = dict(argument.partition("=")[::2] for argument in arguments)
     if given.keys() - {"out", "readme"}:
-        print(f"usage: fedpriv report [out=FILE.html] [readme=FILE.md]      (default out={REPORT})\n")
+        print(f"usage: fedpriv report [out=FILE.html] [readme=FILE.md]      (default out={REPORT})")
+        print("       fedpriv report FOLDER ... [out=FILE.html]           your own runs instead\n")
         print("One page of everything in outputs/reproduced. `readme` writes a section of results into a")
         print(f"file that has the lines {results.BEGIN} and {results.END}.")
         return 0 if {"-h", "--help"} & set(arguments) else 2
@@ -89,6 +90,7 @@ def _recipe(comparison: Comparison) -> dict[str, Any]:
     return {
         "name": recipe.name,
         "title": recipe.title,
+        "notes": recipe.notes,
         "runs": len(comparison.runs),
         "cuts": [f"Scale {s}: {recipe.cut(s)}" for s in recipes.SCALES if s in scales and recipe.cut(s)],
         "parts": [_typeset(comparison, *part) for part in parts(comparison)],
@@ -101,19 +103,18 @@ def _recipe(comparison: Comparison) -> dict[str, Any]:
 
 def _claims(comparison: Comparison) -> list[dict[str, str]]:
     """A line for each claim, or one for each view of accuracy where the two do not agree."""
-    views: dict[tuple[str, str, str], list[str]] = {}
+    views: dict[tuple[str, str, str, str], list[str]] = {}
     for h in comparison.held():
         if h.verdict != "not run":
-            counts = f"{h.holds} hold, {h.ties} tie, {h.fails} fail"
-            views.setdefault((h.claim.text, h.verdict, counts), []).append(h.view)
+            views.setdefault((h.claim.text, h.reading, h.verdict, counted(h)), []).append(h.view)
     return [
         {
-            "text": text,
+            "text": text + (f" ({reading})" if reading else ""),
             "verdict": verdict,
             "view": "both views" if len(seen) > 1 else f"the {seen[0]} view",
             "counts": counts,
         }
-        for (text, verdict, counts), seen in views.items()
+        for (text, reading, verdict, counts), seen in views.items()
     ]
 
 
@@ -141,10 +142,10 @@ def _cell(comparison: Comparison, key: Key | None, metric: str, name: str) -> di
     if key is None:
         return {"ours": "", "paper": "", "verdict": ""}
     ours, theirs = comparison.of_cell(key, metric, name)
-    verdict = Answer(theirs, ours).verdict.replace(" ", "-") if theirs else ""
+    verdict = comparison.answer(theirs).verdict.replace(" ", "-") if theirs else ""
     text = "-"
     if ours is not None:
-        text = number(ours.mean) + (f" ± {number(ours.std)}" if ours.std is not None else "")
+        text = told(name, ours.mean) + (f" ± {number(ours.std)}" if ours.std is not None else "")
     return {"ours": text, "paper": number(theirs.value) if theirs else "", "verdict": verdict}
 
 

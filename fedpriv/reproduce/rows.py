@@ -17,15 +17,16 @@ from typing import Any
 from fedpriv.config.limits import MOST, cut
 from fedpriv.errors import UserError
 from fedpriv.files import write_atomically
-from fedpriv.reproduce.recipe import Cell, Recipe
+from fedpriv.reproduce.recipe import Cell, Recipe, own
 from fedpriv.session.screen import errors
+from fedpriv.studies.reader import diverged
 
 FOLDER = Path("outputs") / "reproduced"
 MEASURED = (
     "accuracy_local_best", "accuracy_local_last", "accuracy_local_mean_last10", "accuracy_global_best",
     "accuracy_global_last", "accuracy_global_mean_last10", "emd", "rounds_to_target", "epsilon_spent",
     "epsilon_provable", "uplink_bytes", "uplink_bytes_projected", "downlink_bytes", "parameters", "rounds",
-    "seconds", "peak_memory_mb",
+    "seconds", "peak_memory_mb", "diverged",
 )  # fmt: skip
 UNREADABLE = (OSError, csv.Error, UnicodeDecodeError)
 CURVE = "accuracy_global_rounds"  # "1:0.1135 2:0.2042 ...", every evaluated round
@@ -43,6 +44,12 @@ class Row:
     measured: Mapping[str, float | None]
     curve: Mapping[int, float]  # round: accuracy on the whole test set; empty in rows without it
     about: Mapping[str, str]
+
+
+def folder_of(which: str) -> Path:
+    """Where the rows of what is asked for are: of a recipe of one's own in a folder beside it."""
+    path = own(which)
+    return path.with_suffix("") if path else FOLDER
 
 
 def path_of(recipe: Recipe, folder: Path = FOLDER) -> Path:
@@ -220,6 +227,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
     summary[CURVE] = " ".join(
         f"{r['round']}:{float(r['accuracy_global']):.4g}" for r in rounds if r["accuracy_global"]
     )
+    summary["diverged"] = int(diverged(rounds))
     if "projected.Projected" in (folder / "config.yaml").read_text():
         summary["uplink_bytes_projected"] = _projected(rounds[-1], 4 * summary["parameters"])
     return summary

@@ -23,9 +23,9 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fedpriv.figures.lines import Mean, mean_of
 from fedpriv.reproduce.reference import Printed
 from fedpriv.reproduce.rows import Row
+from fedpriv.studies.groups import Mean, mean_of
 
 if TYPE_CHECKING:
     from fedpriv.reproduce.compare import Comparison, Key

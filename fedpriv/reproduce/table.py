@@ -15,7 +15,7 @@ from fedpriv.errors import UserError
 from fedpriv.files import write_atomically
 from fedpriv.reproduce import recipe as recipes
 from fedpriv.reproduce import rows
-from fedpriv.reproduce.compare import Comparison, Key
+from fedpriv.reproduce.compare import VERDICTS, Comparison, Held, Key
 from fedpriv.reproduce.draw import png
 from fedpriv.reproduce.rules import RULES
 
@@ -25,20 +25,23 @@ _PLAIN = 180  # columns where there is no terminal to measure
 
 def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: fedpriv table PAPER/ARTIFACT | PAPER | all\n\nrecipes: " + ", ".join(recipes.names()))
+        from fedpriv.studies.table import HELP
+
+        print(f"{HELP}\nrecipes: " + ", ".join(recipes.names()))
         return 0 if {"-h", "--help"} & set(arguments) else 2
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=_PLAIN)
     chosen = recipes.chosen(arguments[0])
-    shown = [Comparison(r) for r in chosen if rows.read(r)]
+    folder = rows.folder_of(arguments[0])
+    shown = [Comparison(r, folder) for r in chosen if rows.read(r, folder)]
     if not shown:
         raise UserError(
             f"{arguments[0]}: no finished run of it; `fedpriv reproduce {arguments[0]}` makes them"
         )
     for comparison in shown:
         show(comparison, console)
-        for path in [*write(comparison, rows.FOLDER / TABLES), *picture(comparison, rows.FOLDER / FIGURES)]:
+        for path in [*write(comparison, folder / TABLES), *picture(comparison, folder / FIGURES)]:
             console.print(f"written   {path}", soft_wrap=True)
     return 0
 
@@ -83,7 +86,7 @@ def _cell(comparison: Comparison, key: Key, metric: str, name: str) -> str:
     if ours is None:
         return f"-{printed}"
     spread = f"±{number(ours.std)}" if ours.std is not None and math.isfinite(ours.std) else ""
-    return f"{number(ours.mean)}{spread}{printed}"
+    return f"{told(name, ours.mean)}{spread}{printed}"
 
 
 def number(value: float) -> str:
@@ -95,9 +98,21 @@ def number(value: float) -> str:
     return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3g}"
 
 
+def told(name: str, value: float) -> str:
+    """A number of ours in a table: a run may have diverged, and a target may never be reached."""
+    if math.isnan(value):
+        return "diverged"
+    return "never" if name == "speedup" and value == 0 else number(value)
+
+
+def beside(comparison: Comparison) -> str:
+    """What stands in a cell; a recipe of one's own has no paper."""
+    return ": ours (paper)" if comparison.printed else ""
+
+
 def parts(comparison: Comparison) -> list[tuple[str, str, str]]:
     """(heading, printed metric, our number): each metric, and accuracies in both views."""
-    found = []
+    found, printed = [], bool(comparison.printed)
     views = comparison.views()
     for metric, name in comparison.recipe.values.items():
         if name in RULES and not _in_cells(comparison, metric):
@@ -108,7 +123,7 @@ def parts(comparison: Comparison) -> list[tuple[str, str, str]]:
         for i, (view, own) in enumerate(views.items()):
             found.append(
                 (
-                    f"accuracy, {view}{' (the paper reports this view)' if i == 0 else ''}",
+                    f"accuracy, {view}{' (the paper reports this view)' if i == 0 and printed else ''}",
                     metric if i == 0 else "",
                     own,
                 )
@@ -131,7 +146,7 @@ def show(comparison: Comparison, console: Console) -> None:
     console.rule(f"{recipe.name}: {recipe.title}", align="left")
     for heading, metric, name in parts(comparison):
         header, lines = grid(comparison, metric, name)
-        screen = Screen(title=f"{heading}: ours (paper)", title_justify="left")
+        screen = Screen(title=f"{heading}{beside(comparison)}", title_justify="left")
         for text in header:
             side: Literal["left", "right"] = "left" if text in recipe.table["rows"] else "right"
             screen.add_column(text, justify=side, overflow="fold")
@@ -145,17 +160,23 @@ def show(comparison: Comparison, console: Console) -> None:
 def remarks(comparison: Comparison) -> list[str]:
     """Verdicts, claims, numbers quoted in the text and what is left out, a line each."""
     recipe, answers = comparison.recipe, comparison.answers()
-    counts = {v: sum(a.verdict == v for a in answers) for v in ("within", "better", "worse", "not run")}
-    texts = []
-    if answers:
+    texts = [f"notes     {recipe.notes}"] if recipe.notes else []
+    for reading in recipe.readings or [""]:
+        if not answers:
+            break
+        found = comparison.answers(reading) if reading else answers
+        counts = {v: sum(a.verdict == v for a in found) for v in VERDICTS}
         told = ", ".join(f"{n} {v}" for v, n in counts.items() if n)
         close = "within: 0.03 of an accuracy, 5 % of others"
-        texts.append(f"verdict   {len(answers)} printed numbers: {told} ({close})")
+        by = f", reading {reading}" if reading else ""
+        texts.append(f"verdict   {len(answers)} printed numbers{by}: {told} ({close})")
     texts += [f"quoted    {text}" for text in quoted(comparison)]
     for h in comparison.held():
-        counted = f"{h.holds} hold, {h.ties} tie, {h.fails} fail"
+        if h.reading and h.reading != recipe.readings[0] and h.verdict == "not run":
+            continue
         seen = f" in the {h.view} view" if h.claim.metric == "accuracy" else ""
-        texts.append(f"claim     {h.claim.text}: {h.verdict}{seen} ({counted})")
+        by = f", reading {h.reading}" if h.reading else ""
+        texts.append(f"claim     {h.claim.text}: {h.verdict}{seen}{by} ({counted(h)})")
     scales = sorted({run.scale for run in comparison.runs})
     seeds = sorted({len(r) for r in comparison.cells.values()})
     told = f"scale {', '.join(scales)}, seeds a cell {', '.join(map(str, seeds))}"
@@ -163,6 +184,12 @@ def remarks(comparison: Comparison) -> list[str]:
     for why in dict.fromkeys(why for _, why in recipe.left_out):
         texts.append(f"left out  {why}")
     return texts
+
+
+def counted(held: Held) -> str:
+    """How often a claim holds, and on how many seeds that stands."""
+    seeds = f", {held.seeds} seed{'s' if held.seeds > 1 else ''}" if held.seeds else ""
+    return f"{held.holds} hold, {held.ties} tie, {held.fails} fail{seeds}"
 
 
 def quoted(comparison: Comparison) -> list[str]:
@@ -173,7 +200,7 @@ def quoted(comparison: Comparison) -> list[str]:
         ruled = recipe.values[metric] in RULES and not _in_cells(comparison, metric)
         if a.ours and (ruled or artifact != recipe.artifact or a.printed.fact("stat")):
             about = ", ".join(f"{k}={v}" for k, v in a.printed.facts)
-            pair = f"{number(a.printed.value)}, ours {number(a.ours.mean)}"
+            pair = f"{number(a.printed.value)}, ours {told(recipe.values[metric], a.ours.mean)}"
             texts.append(f"{metric} {pair} ({artifact}: {about}): {a.verdict}")
     return texts
 
@@ -206,10 +233,9 @@ def _as_csv(comparison: Comparison) -> str:
     writer = csv.writer(text, lineterminator="\n")
     axes = list(comparison.recipe.axes)
     writer.writerow([*axes, "metric", "ours", "std", "seeds", "paper", "difference", "verdict"])
-    answers = {a.printed.line: a for a in comparison.answers()}
     for (_, metric, name), key in itertools.product(parts(comparison), comparison.keys()):
         ours, theirs = comparison.of_cell(key, metric, name)
-        answer = answers.get(theirs.line) if theirs else None
+        answer = comparison.answer(theirs) if theirs else None
         difference = answer.difference if answer else None
         std = ours.std if ours else None
         mean, seeds = (ours.mean, ours.seeds) if ours else (None, None)
@@ -224,14 +250,19 @@ def as_markdown(comparison: Comparison) -> str:
     lines = [f"### {recipe.name}: {recipe.title}", ""]
     for heading, metric, name in parts(comparison):
         header, table = grid(comparison, metric, name)
-        lines += [f"{heading}: ours (paper)", "", f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
+        lines += [
+            f"{heading}{beside(comparison)}",
+            "",
+            f"| {' | '.join(header)} |",
+            f"|{' --- |' * len(header)}",
+        ]
         lines += [f"| {' | '.join(row)} |" for row in table]
         lines.append("")
     return "\n".join([*lines, *(f"- {text}" for text in remarks(comparison)), ""])
 
 
 def _as_latex(comparison: Comparison) -> str:
-    lines = [f"% {comparison.recipe.name}: {comparison.recipe.title}; ours (paper)"]
+    lines = [f"% {comparison.recipe.name}: {comparison.recipe.title}{beside(comparison)}"]
     for heading, metric, name in parts(comparison):
         header, table = grid(comparison, metric, name)
         left = len(comparison.recipe.table["rows"])

@@ -14,6 +14,7 @@ from fedpriv.commands import sweeping
 from fedpriv.config.composing import plan
 from fedpriv.config.names import register
 from fedpriv.errors import Interrupted
+from fedpriv.session.claim import STATUS
 
 register()
 
@@ -27,11 +28,11 @@ def run_cell(told: DictConfig) -> None:
     folder = planned.folder
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        sweeping.note(folder / sweeping.STATUS, text, None, execute(planned.config, folder, text))
+        sweeping.note(folder / STATUS, text, None, execute(planned.config, folder, text))
     except (Interrupted, KeyboardInterrupt) as stop:
         raise KeyboardInterrupt(*stop.args) from stop  # ends the whole sweep
     except Exception as error:  # noted; the others go on
-        sweeping.note(folder / sweeping.STATUS, text, sweeping.reason(error), None)
+        sweeping.note(folder / STATUS, text, sweeping.reason(error), None)
 
 
 # Not as a decorator, for the reason in commands/job.py.

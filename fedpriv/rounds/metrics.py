@@ -6,14 +6,16 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from scipy.spatial.distance import pdist
 from torch import Tensor
 
+from fedpriv.accelerator import widest
 from fedpriv.engine.data import ClientData
+from fedpriv.ranks.group import ALONE, Ranks
 
 EMD_CLIENTS = 200  # pairs grow with the square; more clients are thinned out evenly
 WHOLE_CLIENTS = 500  # more personal networks are thinned out evenly for the view on the whole test set
-_BLOCK = 64  # clients whose personal networks are laid out at once
+_BLOCK = 32  # clients whose personal networks are laid out at once
+_SAMPLES = 2048  # of one network for all, judged at once
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,13 @@ def evaluate(
     statistics: Tensor,
     data: ClientData,
     personal: bool = False,
+    ranks: Ranks = ALONE,
 ) -> Evaluation:
     """Both views; without personal layers one pass over the test set answers for every client.
 
     `models` gives the shared weights clients start from, [c, D] for client numbers [c]; `personal` says that
     these differ between clients. The whole test set is judged by at most WHOLE_CLIENTS personal networks.
+    `ranks` share the blocks of clients or samples.
     """
     count, device = data.size.numpy(), home.device
     clients, everything = len(count), torch.arange(len(data.y), device=device)
@@ -72,28 +76,35 @@ def evaluate(
     inside = inside.to(device)
     if not personal and home.shape[1] == 0 and statistics.shape[1] == 0:
         theta = models(torch.zeros(1, dtype=torch.int64, device=device))
-        loss, correct = engine.predict(theta, statistics[:1], everything[None], data)
-        own_loss = torch.where(inside, loss[0][data.owned], 0).sum(1)
-        own_correct = (correct[0][data.owned] & inside).sum(1)
-        whole = (float(correct.cpu().double().mean()), float(loss.cpu().double().mean()))
-        return Evaluation(own_correct.cpu().numpy(), own_loss.cpu().numpy(), count, *whole)
+        seen = theta.new_zeros(len(everything), 2)  # each sample's loss, and whether the answer is right
+        for some in ranks.share(pieces := everything.split(_SAMPLES)):
+            loss, correct = engine.predict(theta, statistics[:1], some[None], data)
+            seen[some] = torch.stack([loss[0], correct[0].to(loss.dtype)], 1)
+        ranks.complete(pieces, seen)
+        own = torch.where(inside[:, :, None], seen[data.owned], 0).sum(1).cpu().numpy()  # [K, 2]
+        mean_loss, accuracy = seen.cpu().double().mean(0).tolist()
+        return Evaluation(own[:, 1], own[:, 0], count, accuracy, mean_loss)
 
     def of(block: Tensor, index: Tensor, alike: bool) -> tuple[Tensor, Tensor]:
         rows = torch.cat([models(block), home[block]], 1)
         return engine.predict(rows, statistics[block], index, data, alike)
 
-    own_loss, own_correct = torch.zeros(clients), torch.zeros(clients)
-    for block in torch.arange(clients, device=device).split(_BLOCK):
+    of_own = torch.zeros(clients, 2, device=device)  # summed loss and right answers
+    for block in ranks.share(blocks := torch.arange(clients, device=device).split(_BLOCK)):
         loss, correct = of(block, data.owned[block], False)
-        own_loss[block.cpu()] = torch.where(inside[block], loss, 0).sum(1).cpu().to(own_loss)
-        own_correct[block.cpu()] = (correct & inside[block]).sum(1).cpu().to(own_correct)
+        both = torch.stack([torch.where(inside[block], loss, 0).sum(1), (correct & inside[block]).sum(1)], 1)
+        of_own[block] = both.to(of_own)
     judges = torch.linspace(0, clients - 1, min(clients, WHOLE_CLIENTS), device=device).long()
-    accuracy = mean_loss = 0.0
-    for block in judges.split(_BLOCK):
+    of_whole = torch.zeros(len(judges), 2, dtype=torch.float64)  # mean loss and accuracy
+    for place in ranks.share(places := torch.arange(len(judges)).split(_BLOCK)):
+        block = judges[place.to(device)]
         loss, correct = of(block, everything.expand(len(block), -1), not personal)
-        accuracy += float(correct.cpu().double().mean(1).sum()) / len(judges)
-        mean_loss += float(loss.cpu().double().mean(1).sum()) / len(judges)
-    return Evaluation(own_correct.numpy(), own_loss.numpy(), count, accuracy, mean_loss)
+        means = (each.to(widest(device)).mean(1).cpu().double() for each in (loss, correct))
+        of_whole[place] = torch.stack([*means], 1)
+    ranks.complete(blocks, of_own)
+    ranks.complete(places, of_whole)
+    own, (mean_loss, accuracy) = of_own.cpu().numpy(), of_whole.mean(0).tolist()
+    return Evaluation(own[:, 1], own[:, 0], count, accuracy, mean_loss)
 
 
 def earth_movers_distances(history: np.ndarray) -> tuple[float, float]:
@@ -108,6 +119,8 @@ def earth_movers_distances(history: np.ndarray) -> tuple[float, float]:
         clients = clients[np.linspace(0, len(clients) - 1, EMD_CLIENTS).astype(int)]
     if len(clients) < 2:
         return float("nan"), float("nan")
+    from scipy.spatial.distance import pdist  # after the last round only
+
     history, seen = history[:, clients], seen[:, clients]
     if seen.sum(0).min() == seen.sum(0).max():  # equal counts: match the sorted losses
         ordered = np.sort(np.where(seen, history, np.inf), axis=0)[: seen[:, 0].sum()].T

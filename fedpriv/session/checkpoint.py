@@ -1,19 +1,19 @@
 """Checkpoints that survive: written atomically, with a checksum, the one before kept.
 
-Written and read piece by piece: the state is in memory once, however large it is.
+Written and read piece by piece: the state is in memory once, however large it is. The checksum stands behind
+the state, where torch does not look: `torch.load("checkpoint.pt", weights_only=True)` opens the file too.
 """
 
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
-
-import torch
 
 from fedpriv.files import atomically, checksum
 
 NAME, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
-_CHECKSUM = hashlib.sha256().digest_size  # bytes in front of the state
+_CHECKSUM = hashlib.sha256().digest_size  # bytes
 
 
 class _Summed:
@@ -31,11 +31,11 @@ class _Summed:
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
+    import torch
+
     with atomically(folder / NAME) as file:
         summed = _Summed(file)
-        file.write(bytes(_CHECKSUM))
         torch.save(state, cast(BinaryIO, summed))  # it writes and no more
-        file.seek(0)
         file.write(summed.sum.digest())
         file.flush()
         os.fsync(file.fileno())  # before the sound one gives up its name
@@ -51,9 +51,22 @@ def load(folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
         if not path.exists():
             continue
         with open(path, "rb") as file:
-            expected = file.read(_CHECKSUM)
-            if checksum(file).digest() == expected:
-                file.seek(_CHECKSUM)
+            for start in _sound(file):
+                import torch
+
+                file.seek(start)
                 return torch.load(file, weights_only=True, map_location="cpu"), problems
         problems.append(f"checkpoint {path} is damaged and not used")
     return None, problems
+
+
+def _sound(file: BinaryIO) -> Iterator[int]:
+    """Where the state begins if its checksum is right: it stands behind the state, formerly in front."""
+    length = max(0, os.fstat(file.fileno()).st_size - _CHECKSUM)
+    found = checksum(file, length).digest()
+    if length and file.read() == found:
+        yield 0
+    file.seek(0)
+    expected = file.read(_CHECKSUM)
+    if length and checksum(file).digest() == expected:
+        yield _CHECKSUM

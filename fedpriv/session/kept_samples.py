@@ -16,12 +16,11 @@ from torch.func import functional_call
 
 from fedpriv.building import Run
 from fedpriv.errors import UserError
-from fedpriv.figures.grid import grid
 from fedpriv.files import atomically, write_atomically
 from fedpriv.rounds.trainer import Trainer
+from fedpriv.session.claim import SAMPLES
 
 CLIENTS = 10
-SAMPLES = ("samples.npz", "samples.png")
 _PREFIX = "transform."  # of the transform's tensors in the network
 
 
@@ -79,6 +78,8 @@ class KeptSamples:
         """samples.npz, and samples.png with clients as columns and rounds as rows, the original on top."""
         if not self.kept:
             return
+        from fedpriv.figures.grid import grid  # matplotlib, for those who want the picture
+
         rounds = sorted(self.kept)
         original, labels, clients = (t.cpu().numpy() for t in (self.original, self.labels, self.clients))
         transformed = torch.stack([self.kept[r] for r in rounds]).cpu().numpy()

@@ -7,21 +7,24 @@ import subprocess
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import fedpriv
 from fedpriv.errors import UserError
 from fedpriv.files import json_text, write_atomically
-from fedpriv.rounds.trainer import RoundResult, Trainer
 from fedpriv.session.growing import Growing
 from fedpriv.session.screen import errors
+
+if TYPE_CHECKING:
+    from fedpriv.rounds.trainer import RoundResult, Trainer
 
 METRICS = (
     "round", "accuracy_local", "accuracy_global", "loss_local", "loss_global", "train_loss_mean", "emd_mean",
     "emd_std", "epsilon_max", "epsilon_mean", "participants", "uplink_bytes", "downlink_bytes", "seconds",
 )  # fmt: skip
+VALIDATION = ("accuracy_local_validation", "accuracy_global_validation")  # where samples are held out
 CLIENTS = (
     "round", "client", "participated", "samples", "train_loss", "accuracy_local", "loss_local",
     "epsilon_spent", "epsilon_budget",
@@ -97,9 +100,11 @@ class Recorder:
     has its length and checksum, what follows is dropped, and a file that does not fit is refused.
     """
 
-    def __init__(self, folder: Path, trainer: Trainer, before: dict[str, Any] | None = None):
+    def __init__(self, folder: Path, trainer: "Trainer", before: dict[str, Any] | None = None):
         self.folder = folder
-        self.columns = (*METRICS, *trainer.diagnostics())
+        self._holds_out = trainer.validation is not None
+        held_out = VALIDATION if self._holds_out else ()
+        self.columns = (*METRICS, *held_out, *trainer.diagnostics())
         self.rows: list[dict[str, str]] = []
         self._samples, self._budgets = trainer.setting.sizes, trainer.setting.budgets  # [K]
         self._spent = trainer.ledger.claimed()  # [K] epsilon after the last row
@@ -131,9 +136,9 @@ class Recorder:
         self._metrics.close()
         self._clients.close()
 
-    def add(self, result: RoundResult) -> dict[str, float | None]:
+    def add(self, result: "RoundResult") -> dict[str, float | None]:
         """Write one round; rounds count from 1. Returns the row as it stands in the file."""
-        view, losses = result.evaluation, result.train_loss
+        view, held, losses = result.evaluation, result.validation, result.train_loss
         trained = losses[~np.isnan(losses)]  # infinite ones stay: the mean shall show divergence
         values = (
             result.number + 1,
@@ -149,6 +154,7 @@ class Recorder:
             result.uplink,
             result.downlink,
             result.seconds,
+            *((held and held.accuracy_local, held and held.accuracy_global) if self._holds_out else ()),
             *result.diagnostics.values(),
         )
         row = dict(zip(self.columns, map(_text, values), strict=True))
@@ -157,7 +163,7 @@ class Recorder:
         self._clients.add(self._of_clients(result).encode())
         return {name: _value(text) for name, text in row.items()}
 
-    def _of_clients(self, result: RoundResult) -> str:
+    def _of_clients(self, result: "RoundResult") -> str:
         """The rows of those with something new: who took part, was evaluated or has spent more."""
         joined = np.zeros(len(self._spent), dtype=bool)
         joined[result.clients] = True
@@ -183,13 +189,15 @@ class Recorder:
         """A metric over the rounds where it was measured."""
         return [float(r[name]) for r in self.rows if r[name]]
 
-    def summary(self, trainer: Trainer, target: float | None = None, **more: Any) -> dict[str, Any]:
+    def summary(self, trainer: "Trainer", target: float | None = None, **more: Any) -> dict[str, Any]:
         result: dict[str, Any] = {"rounds": len(self.rows), **reached(self.rows, target)}
         for view in ("local", "global"):
             values = self.column(f"accuracy_{view}")
             result[f"accuracy_{view}_best"] = max(values, default=None)
             result[f"accuracy_{view}_last"] = values[-1] if values else None
             result[f"accuracy_{view}_mean_last10"] = float(np.mean(values[-10:])) if values else None
+        for name in VALIDATION if self._holds_out else ():
+            result[name] = next(iter(reversed(self.column(name))), None)
         provable = float(trainer.ledger.provable().max())
         spent = float(trainer.ledger.claimed().max())
         result |= {

@@ -25,6 +25,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
+from fedpriv.accelerator import there
 from fedpriv.errors import UserError
 from fedpriv.parts.declarations import SHARES, UploadFacts
 from fedpriv.privacy.ledger import Guarantee
@@ -84,34 +85,35 @@ class SecureSum(Upload):
 
     def encode(self, messages: Tensor, round_: Round, source: Source) -> tuple[Sent, int]:
         count = len(messages)
-        gone = source.of("vanish").below(self.dropout, round_.clients, 1)[:, 0].to(messages.device)
-        here = (~gone).nonzero().flatten()
+        gone = source.of("vanish").below(self.dropout, round_.clients, 1)[:, 0].numpy()  # [C]
+        here = there(np.flatnonzero(~gone), messages.device)
         pairs = self._pairs(count, source)
         self._dropped = int(gone.sum())
-        few = len(here) < least(count, self.tolerance) or not _connected(pairs, gone.cpu().numpy())
+        few = len(here) < least(count, self.tolerance) or not _connected(pairs, gone)
         refused = bool(count) and few
         self._refused = int(refused)
         size = len(here) * math.ceil(messages.shape[1] * self.bits / 8)
         if self.protocol == "ideal":
             return Sent(messages[here] if len(here) < count else messages, [], refused), size
-        masked, revealed = messages.clone(), []
+        masks, revealed = torch.zeros(messages.shape, dtype=torch.int64), []
         for a, b, seed in pairs:
-            mask = self._mask(seed, messages)
-            masked[a] = (masked[a] + mask) % 2**self.bits
-            masked[b] = (masked[b] - mask) % 2**self.bits
+            mask = self._mask(seed, masks)
+            masks[a] += mask
+            masks[b] -= mask
             if gone[a] != gone[b]:
                 revealed.append((seed, 1 if gone[b] else -1))
+        masks %= 2**self.bits  # so that they cross to a device as what they hide
+        masked = (messages + there(masks.to(messages.dtype), messages.device)) % 2**self.bits
         return Sent(masked[here], [] if refused else revealed, refused), size + SEED_BYTES * len(revealed)
 
     def decode(self, sent: Sent, round_: Round) -> Tensor:
         """The sum, [1, j], as residues in [-2^(bits-1), 2^(bits-1)); nothing where there is none."""
         if sent.refused or not len(sent.uploads):
             return sent.uploads[:0]
-        total = sent.uploads.new_zeros(sent.uploads.shape[1], dtype=torch.int64)
-        for upload in sent.uploads:  # faster than a sum that widens the integers
-            total += upload
-        for seed, sign in sent.revealed:
-            total -= sign * self._mask(seed, sent.uploads)
+        total = summed(sent.uploads)
+        if sent.revealed:
+            masks = (sign * self._mask(seed, sent.uploads) for seed, sign in sent.revealed)
+            total = total - there(sum(masks), total.device)
         return centred(total, self.bits)[None]
 
     def _pairs(self, count: int, source: Source) -> list[tuple[int, int, Source]]:
@@ -129,7 +131,8 @@ class SecureSum(Upload):
         return [(a, b, source.of("mask", a, b)) for a, b in sorted(edges)]
 
     def _mask(self, seed: Source, like: Tensor) -> Tensor:
-        return (seed.words([0], like.shape[1])[0] >> (32 - self.bits)).to(like)
+        """On the CPU, of the width of `like`."""
+        return seed.words([0], like.shape[1])[0] >> (32 - self.bits)
 
     def diagnostics(self) -> dict[str, float]:
         return {"dropped": self._dropped, "refused": self._refused}
@@ -138,6 +141,16 @@ class SecureSum(Upload):
 def least(participants: int, tolerance: float) -> int:
     """How many must remain for the sum to be released."""
     return max(1, math.ceil((1 - tolerance) * participants))
+
+
+def summed(rows: Tensor) -> Tensor:
+    """The sum of integers [C, j], in 64 bits."""
+    if not rows.is_cpu:
+        return rows.sum(0, dtype=torch.int64)
+    total = torch.zeros(rows.shape[1], dtype=torch.int64)
+    for row in rows:  # faster than a sum that widens the integers
+        total += row
+    return total
 
 
 def centred(total: Tensor, bits: int) -> Tensor:

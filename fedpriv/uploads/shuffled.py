@@ -70,7 +70,7 @@ class Shuffled(Upload):
         The order of independent uniform delays is a uniform permutation, whatever the delays, and delays in
         ascending order are sums of exponential steps over their total: two draws, and nothing to sort.
         """
-        order = source.permutation(count).to(self.setting.device)
+        order = source.permutation(count, self.setting.device)
         steps = -torch.log1p(-source.of("delays").uniforms([0], count + 1)[0])
         times = steps.cumsum(0)
         times = (times[:-1] * (self.delay / times[-1])).float()

@@ -29,11 +29,11 @@ def trained(config, *overrides, rounds=2):
 
 def test_server_step_and_momentum_by_hand():
     algorithm = FedAvg(server_lr=0.5, server_momentum=0.9)
-    theta = algorithm.step(torch.tensor([1.0]), torch.tensor([2.0]), None)
+    theta = torch.tensor([1.0]) + algorithm.move(torch.tensor([2.0]), None)
     assert theta.item() == pytest.approx(1 + 0.5 * 2)
     other = FedAvg(server_lr=0.5, server_momentum=0.9)
     other.load(algorithm.state())
-    theta = other.step(theta, torch.tensor([1.0]), None)
+    theta = theta + other.move(torch.tensor([1.0]), None)
     assert theta.item() == pytest.approx(2 + 0.5 * (0.9 * 2 + 1))
 
 
@@ -167,9 +167,9 @@ def test_ppsgd_judges_every_client_with_its_own_sum(config):
     trainer = build(config(*SMALL, "dp=none", "algorithm=ppsgd")).trainer
     trainer.round()
     right = trainer.store["personal"].clone()
-    mine = trainer.evaluate()
+    mine = trainer.evaluate(trainer.test)
     trainer.store["personal"][:] = right.roll(1, 0)  # everybody with the neighbour's personal model
-    others = trainer.evaluate()
+    others = trainer.evaluate(trainer.test)
     assert others.accuracy_local < mine.accuracy_local
     assert others.accuracy_global == pytest.approx(mine.accuracy_global)  # a mean over the same four networks
 

@@ -9,9 +9,10 @@ from opacus.accountants import RDPAccountant
 from fedpriv.aggregators.division import public_clients
 from fedpriv.budgets.drawn import Mixture, Pareto, Uniform
 from fedpriv.budgets.listed import Listed
-from fedpriv.building import build, make
+from fedpriv.building import build
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.ldp import LDP
+from fedpriv.parts.making import make
 from fedpriv.privacy.events import Direct
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.randomness.source import numpy_generator

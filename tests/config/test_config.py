@@ -7,7 +7,6 @@ from typing import get_type_hints
 import pytest
 import yaml
 
-from fedpriv.building import make
 from fedpriv.config import catalogue
 from fedpriv.config.annotations import misfit
 from fedpriv.config.checks import check
@@ -15,6 +14,7 @@ from fedpriv.config.composing import expand
 from fedpriv.config.options import defaults, options_of, target_of
 from fedpriv.config.schema import GROUPS, Schema, described
 from fedpriv.errors import UserError
+from fedpriv.parts.making import make
 
 OPTIONS = [(group, name) for group in GROUPS for name in catalogue.options(group)]
 

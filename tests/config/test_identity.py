@@ -61,7 +61,8 @@ def test_a_key_added_later_leaves_old_identities(config, monkeypatch):
     monkeypatch.setattr(
         identity,
         "ADDED",
-        {"samples_at": [], "aggregator.centred": False, "aggregator.fraction": 0.1, "x.y": 1},
+        identity.ADDED
+        | {"samples_at": [], "aggregator.centred": False, "aggregator.fraction": 0.1, "x.y": 1},
     )
     assert of_config(whole) == of_config(older) == before
     assert of_config(config("agg=pfa", "rounds=7", "agg.centred=true")) != before
@@ -163,7 +164,7 @@ def test_a_finished_run_of_other_data_is_not_shown_as_done(fedpriv, tmp_path, mo
 
 def test_the_file_of_statistics_is_among_the_files(config, tmp_path):
     """With dn=source the samples are scaled by a second file."""
-    from fedpriv.building import source
+    from fedpriv.parts.making import source
 
     for name in ("own", "public"):
         features(tmp_path / f"{name}.npz")
@@ -172,6 +173,15 @@ def test_the_file_of_statistics_is_among_the_files(config, tmp_path):
     before = identity.of_files(*dataset)
     np.savez(tmp_path / "public.npz", mean=np.ones(6), variance=np.ones(6))
     assert before and identity.of_files(*dataset) != before
+
+
+def test_values_that_compute_the_same_are_one_run(config, tmp_path):
+    """A mean of 0 and a variance of 1 leave features as they are; other normalisations do not."""
+    kinds = ("none", "unit", "half")
+    none, unit, half = (identity.of_config(config(*on(tmp_path), f"dataset.dn={kind}")) for kind in kinds)
+    assert none == unit == identity.of_config(config(*on(tmp_path))) != half
+    after = identity.of_config(config(*on(tmp_path), "dataset.after_transform=false"))
+    assert after == none != identity.of_config(config(*on(tmp_path), "dataset.after_transform=true"))
 
 
 def test_what_is_written_is_read_again():

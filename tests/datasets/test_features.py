@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from fedpriv.building import build
 from fedpriv.datasets.features import Features
 from fedpriv.encoders import extract
 from fedpriv.encoders.base import Encoder
@@ -18,6 +19,8 @@ from fedpriv.encoders.checkpoint import checkpoint
 from fedpriv.encoders.resnext29 import resnext29
 from fedpriv.encoders.settings import FeatureSettings
 from fedpriv.errors import UserError
+from fedpriv.models.parts import Network
+from fedpriv.transforms.elementwise import elementwise
 from fedpriv.vision import tv_models
 from tests.helpers.files import idx
 
@@ -468,3 +471,36 @@ def refused(folder, *words, **options):
     with pytest.raises(UserError) as problem:
         dn(folder, **options)
     assert "\n" not in str(problem.value) and all(word in str(problem.value) for word in words), problem.value
+
+
+def test_dn_after_the_transform_normalises_what_the_transform_makes(private):
+    """Means 1 and 2, variances 4 and 0: 3 x + 1 of (1, 4) is (4, 13), and (4 - 1) / 2 is 1.5 to 1e-5."""
+    save(private / "public.npz", [[9.0, 9.0]], [[0.0, 0.0]], y=(1,), mean=[1.0, 2.0], variance=[4.0, 1.0])
+    options = {"path": "private.npz", "dn": "source", "statistics": "public.npz"}
+    data = Features(**options, after_transform=True).load(private)
+    assert data.x_train.tolist() == [[1.0, 4.0], [0.5, 0.0]], "as stored"
+    affine = elementwise((2,), alpha_init=3.0, beta_init=1.0)
+    seen = Network(affine, nn.Identity(), data.standard)(data.x_train)[0]
+    assert seen.tolist() == pytest.approx([1.5, 11.0], rel=1e-4)
+    before = Features(**options).load(private)
+    assert before.standard is None and before.x_train[0].tolist() == pytest.approx([0.0, 2.0], abs=1e-4)
+    plain = Features(path="private.npz").load(private)
+    assert len({data.fingerprint, before.fingerprint, plain.fingerprint}) == 3
+
+
+def test_both_engines_normalise_after_the_transform(private, config):
+    """And nothing of it is uploaded: as many weights are sent as without."""
+    save(private / "public.npz", [[9.0, 9.0]], [[0.0, 0.0]], y=(1,), mean=[1.0, 2.0], variance=[4.0, 1.0])
+    own = ["dataset=features", f"data_dir={private}", "dataset.path=private.npz", "model=linear", "clients=1"]
+    own += ["transform=linear", "dp=none", "rounds=2", "partition=iid", "dataset.dn=source"]
+    own += ["dataset.statistics=public.npz"]
+    ends = {}
+    for after in ("true", "false"):
+        for engine in ("fast", "loop"):
+            run = build(config(*own, f"dataset.after_transform={after}", f"engine={engine}")).trainer
+            for _ in range(2):  # the transform begins as the identity: the first round is the same
+                run.round()
+            ends[after, engine] = run.theta
+    torch.testing.assert_close(ends["true", "fast"], ends["true", "loop"])
+    assert not torch.allclose(ends["true", "fast"], ends["false", "fast"])
+    assert ends["true", "fast"].shape == ends["false", "fast"].shape

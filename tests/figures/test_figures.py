@@ -13,8 +13,9 @@ from fedpriv.config import catalogue
 from fedpriv.config.catalogue import option_of
 from fedpriv.config.schema import GROUPS
 from fedpriv.errors import UserError
-from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss, results
+from fedpriv.figures import emd_accuracy, emd_classes, emd_epsilon, loss
 from fedpriv.figures.command import KINDS
+from fedpriv.studies import reader
 
 OPTIONS = [(group, name) for group in GROUPS for name in catalogue.options(group)]
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 def runs_in(folder: Path) -> list:
-    return results.find([folder])[0]
+    return reader.find([folder])[0]
 
 
 # -- what is drawn
@@ -125,11 +126,13 @@ def test_accuracy_against_emd_says_which(put, tmp_path, view, pick, word):
     assert list(axes.lines[0].get_xdata()) == [0.5, 0.75, 0.25]  # in the order of epsilon
 
 
-def test_loss_has_a_line_for_everything_that_differs(put, tmp_path):
+def test_loss_has_a_line_for_what_by_names_and_refuses_the_rest(put, tmp_path):
     put("lr=0.1", "seed=0", losses=[4, 2, 1])
     put("lr=0.1", "seed=1", losses=[6, 3])  # ended early
     put("lr=0.2", "seed=0", losses=[5, "", 3])  # not evaluated in round 2
-    drawn = loss.draw(runs_in(tmp_path / "runs"))
+    with pytest.raises(UserError, match=r"loss: the runs differ in lr \(0.1, 0.2\);"):
+        loss.draw(runs_in(tmp_path / "runs"))
+    drawn = loss.draw(runs_in(tmp_path / "runs"), by=["lr"])
     assert [(r["lr"], r["round"], r["loss_global"], r["seeds"]) for r in drawn.rows] == [
         ("0.1", 1, 5.0, 2),
         ("0.1", 2, 2.5, 2),
@@ -240,7 +243,7 @@ def test_one_run_in_two_folders_counts_once_unless_the_numbers_differ(put, tmp_p
     put("seed=0", emd=0.5, folder="a")
     put("seed=0", emd=0.5, folder="b")
     put("seed=1", emd=1.0, folder="b")
-    (row,) = emd_epsilon.draw(results.find([tmp_path / "a", tmp_path, tmp_path / "b"])[0]).rows
+    (row,) = emd_epsilon.draw(reader.find([tmp_path / "a", tmp_path, tmp_path / "b"])[0]).rows
     assert row["seeds"] == 2 and row["emd_mean"] == 0.75
     put("seed=1", emd=0.75, folder="a")
     with pytest.raises(UserError, match="the same run with other numbers"):
@@ -275,12 +278,12 @@ def test_unfinished_runs_are_left_out_and_said_so(fedpriv, put):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], ["choose a kind of emd-epsilon"]),
+        ([], ["choose a kind of accuracy"]),
         (["emd"], ["figure emd", "emd-classes"]),
         (["loss"], ["figure loss", "name the folders"]),
         (["loss", "nowhere"], ["nowhere: no such folder"]),
         (["loss", "empty"], ["empty: no finished run"]),
-        (["loss", "runs", "by=lr"], ["by=lr: no such option of figure loss", "out"]),
+        (["samples", "runs", "by=lr"], ["by=lr: no such option of figure samples", "out"]),
         (["loss", "runs", "out=x.jpg"], ["out=x.jpg", ".png or .pdf"]),
         (["loss", "runs", "out=runs/one/metrics.png"], ["would replace a file of the run"]),
         (["loss", "runs", "out=runs/one/config.yaml/x.png"], ["out=", "cannot be written"]),

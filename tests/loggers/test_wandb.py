@@ -43,8 +43,8 @@ folder = Path(sys.argv[1])
 logger = WandbLogger(mode="offline")
 logger.start(name="a run", config={"model": {"name": "mlp"}}, folder=folder)
 for step in (1, 2, 1):
-    logger.log({"round": step, "accuracy": step / 4})
-logger.finish({"final": 2.5}, {"clients": folder / "clients.csv"})
+    logger.log({"round": step, "accuracy": step / 4, "seconds": 0.5})
+logger.finish({"final": 2.5, "seconds": 7.5, "rounds": 2}, {"clients": folder / "clients.csv"})
 """
 
 # W&B online, by way of its service process.
@@ -134,7 +134,9 @@ def values(items: Any) -> dict[str, Any]:
 
 
 def test_offline_run_holds_the_values_and_asks_nobody(tmp_path: Path, proxy: SimpleNamespace) -> None:
-    assert child(OFFLINE_RUN, tmp_path, {**proxy.env, **HOSTILE}) == ""
+    told = child(OFFLINE_RUN, tmp_path, {**proxy.env, **HOSTILE})
+    (kept,) = tmp_path.glob("wandb/offline-run-*")
+    assert told.split() == ["wandb", "wandb", "sync", str(kept)]
     assert proxy.asked == []
 
     found = records(tmp_path)
@@ -144,7 +146,12 @@ def test_offline_run_holds_the_values_and_asks_nobody(tmp_path: Path, proxy: Sim
     rows = [values(record.history.item) for record in found if record.HasField("history")]
     assert [(row["_step"], row["round"], row["accuracy"]) for row in rows] == [(1, 1, 0.25), (2, 2, 0.5)]
     summary = {k: v for r in found if r.HasField("summary") for k, v in values(r.summary.update).items()}
-    assert summary["final"] == 2.5
+    assert summary["final"] == 2.5 and summary["seconds"] == 7.5  # the total, not the last round's
+    metrics = {r.metric.glob_name or r.metric.name: r.metric for r in found if r.HasField("metric")}
+    assert metrics["*"].summary.none  # or W&B puts the last round's there when it is sent
+    assert (run.run_group, run.job_type) == (tmp_path.parent.name, "train")
+    (result,) = tmp_path.glob("wandb/offline-run-*/files/media/table/tables/result*.json")
+    assert ["seconds", "7.5"] in json.loads(result.read_text())["data"]
     (table,) = tmp_path.glob("wandb/offline-run-*/files/media/table/tables/clients*.json")
     assert json.loads(table.read_text())["data"] == [[1, 0, 0.5], [1, 1, None]]
     assert not (tmp_path / "home").exists()
@@ -195,6 +202,9 @@ def only_warning(caplog: pytest.LogCaptureFixture) -> str:
 class FakeRun:
     def __init__(self, failing: str = "") -> None:
         self.failing, self.rows, self.summary, self.finished = failing, [], {}, 0
+
+    def define_metric(self, name: str, **options: Any) -> None:
+        self.metric = (name, options)
 
     def log(self, row: dict[str, Any], step: int) -> None:
         if self.failing == "log":

@@ -22,6 +22,7 @@ def size(model) -> int:
         (linear.linear(MNIST, 10), 7_850),
         (cnn.pfa_cnn(MNIST, 10), 26_010),  # PFA
         (cnn.two_layer_cnn(MNIST, 10), 21_840),  # LDP-FL
+        (cnn.two_layer_cnn(MNIST, 10, size="wide"), 832 + 51_264 + 524_800 + 5_130),  # 32, 64 and 512
         (resnet.resnet18(CIFAR, 10, norm="batch"), 11_173_962),  # the usual CIFAR ResNet-18
     ],
 )

@@ -21,7 +21,7 @@ def test_the_words_are_those_of_the_published_cipher(monkeypatch):
     """The first block of ChaCha20 for an all-zero key and name (RFC 8439, A.1, test vector 1)."""
     monkeypatch.setattr(chacha, "ROUNDS", 20)
     zero = torch.zeros(1, 3, dtype=torch.int32)
-    block = chacha.blocks(torch.zeros(8, dtype=torch.int32), zero[0, :1], zero)[0, 0]
+    block = chacha.blocks(chacha.head(np.zeros(8, np.uint32)), zero[0, :1], zero)[0, 0]
     words = [int(w) & 0xFFFFFFFF for w in block]
     assert words[:4] == [0xADE0B876, 0x903DF1A0, 0xE56A5D40, 0x28BD8653]
 
@@ -32,11 +32,11 @@ def test_compiled_words_and_normals_are_those_of_the_oracle(width):
     for step in (0, 3):
         fast, slow = source(1).words(rows, width, step), source(1).words_there(rows, width, step)
         assert torch.equal(fast, slow)
-    key = torch.from_numpy(np.frombuffer(source(1).key, np.int32).copy())
+    key = chacha.head(np.frombuffer(source(1).key, np.uint32))
     names = torch.stack([rows & 0xFFFFFFFF, torch.full_like(rows, 3), rows >> 32], 1)
     names = torch.where(names >= 2**31, names - 2**32, names).to(torch.int32)
     z = source(1).normals(rows, torch.zeros(len(rows), width), 3)
-    torch.testing.assert_close(z, gaussian.normals(key, names, width), rtol=1e-6, atol=1e-6)
+    assert torch.equal(z, gaussian.normals(key, names, width))
 
 
 def test_a_row_depends_on_nothing_but_its_name():
@@ -88,13 +88,26 @@ def test_tails_of_a_hundred_million_normals():
 
 def test_tails_reach_beyond_eight_deviations():
     """The rarest words: all bits of the radius zero, and one."""
-    words = torch.tensor([[0, 0x3FFFF], [0, 0], [1, 0]], dtype=torch.int32)
+    words = torch.tensor([[0, 0x1FFFF], [0, 0], [1, 0], [-(2**31), 0]], dtype=torch.int32)
     x, y = gaussian.pair(words[:, 0], words[:, 1])
     radius = (x**2 + y**2).sqrt()
     assert radius[0] == pytest.approx(math.sqrt(94 * math.log(2)), rel=1e-6) and radius[0] > 8.07 - 1e-2
-    assert radius[0] >= gaussian.END - 0.005 and radius[2] < radius[1]
+    assert radius[0] >= gaussian.END - 0.005 and radius[2] < radius[1] == radius[3] and x[3] == -x[1]
     # A radius has the law of Rayleigh: its word is 2^46 times the chance of a longer one.
-    assert math.exp(-(float(radius[2]) ** 2) / 2) == pytest.approx((2**14 + 0.5) / 2**46, rel=1e-5)
+    assert math.exp(-(float(radius[2]) ** 2) / 2) == pytest.approx((2**15 + 0.5) / 2**46, rel=1e-5)
+
+
+def test_normals_are_those_of_their_words():
+    """Against Box and Muller's formula in double precision: a word is, bit by bit, what the file says."""
+    a, b = source(3).words([0, 1], 100_000).to(torch.int64)
+    u = ((a % 2**31) * 2**15 + b // 2**17).double() / 2.0**46 + 2.0**-47
+    g = ((b // 2 % 2**16).double() + 0.5) / 2**16 - 0.5
+    quarter = torch.where(b % 2 == 1, 0.5 - g / 2, g / 2) + torch.where(a >= 2**31, 1.0, 0.0)
+    radius = (-2 * u.log()).sqrt()
+    error = 2**-23 / radius + 1e-6 * radius  # u has 24 bits, of which a short radius is a root
+    x, y = gaussian.pair(*(torch.where(w >= 2**31, w - 2**32, w).to(torch.int32) for w in (a, b)))
+    for z, exact in ((x, (math.pi * quarter).cos()), (y, (math.pi * quarter).sin())):
+        assert ((z - radius * exact).abs() <= error).all()
 
 
 def test_purposes_rounds_steps_clients_and_keys_are_independent():

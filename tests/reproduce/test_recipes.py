@@ -6,13 +6,14 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from fedpriv import compose
-from fedpriv.building import build, make
+from fedpriv.building import build
 from fedpriv.config.checks import check
 from fedpriv.config.composing import expand
 from fedpriv.config.identity import of_config
 from fedpriv.config.schema import GROUPS
 from fedpriv.encoders.settings import ARCHS
 from fedpriv.errors import UserError
+from fedpriv.parts.making import make
 from fedpriv.reproduce import plan, recipe, reference, rows
 from fedpriv.reproduce.compare import Comparison
 from fedpriv.reproduce.recipe import SCALES, Recipe
@@ -82,7 +83,7 @@ def test_a_recipe_makes_sense(name):
     full = {cell.values for cell in own.cells("full")}
     assert {cell.values for cell in own.cells("cpu")} <= full
     for scale, content in own.scales.items():
-        changes = content.keys() & {"set", "only", "when"}
+        changes = content.keys() & {"set", "only", "when", "omit"}
         assert scale != "cpu" or bool(changes) <= ("cut" in content), "a cut is told in words"
 
 
@@ -189,6 +190,7 @@ def test_composing_refuses_in_one_line():
 )
 def test_a_cell_finds_its_printed_number(name, cell, metric, value, tmp_path):
     done = complete(name, tmp_path)
+    cell = dict(zip(["reading"], done.recipe.readings, strict=False)) | cell
     key = tuple(cell[axis] for axis in done.recipe.axes)
     assert key in [tuple(c.facts.values()) for c in done.recipe.cells("full")]
     ours, printed = done.of_cell(key, metric, done.recipe.values[metric])
@@ -197,7 +199,7 @@ def test_a_cell_finds_its_printed_number(name, cell, metric, value, tmp_path):
 
 def test_a_random_projection_has_no_printed_number(tmp_path):
     done = complete("pfa/fig6", tmp_path)
-    assert done.of_cell(("random", "1"), "accuracy", "accuracy_global_mean_last10")[1] is None
+    assert done.of_cell(("code", "random", "1"), "accuracy", "accuracy_global_mean_last10")[1] is None
 
 
 BASE = {"title": "t", "axes": {"a": {"x": "lr=1", "y": "dp=none"}}, "table": {"rows": ["a"], "columns": []}}
@@ -212,6 +214,7 @@ BASE = {"title": "t", "axes": {"a": {"x": "lr=1", "y": "dp=none"}}, "table": {"r
         {"omit": [{"a": "z"}]},
         {"claims": [{"text": "", "axis": "a", "values": ["x", "z"]}]},
         {"scales": {"cpu": {"only": {"a": ["z"]}}}},
+        {"scales": {"cpu": {"omit": [{"a": "z"}]}}},
         {"figure": {"colour": "a"}},
     ],
 )

@@ -6,12 +6,12 @@ import math
 import pytest
 
 from fedpriv.errors import UserError
-from fedpriv.figures.lines import Mean
 from fedpriv.reproduce import command, plan, recipe, rows
 from fedpriv.reproduce.compare import Answer, Comparison
 from fedpriv.reproduce.recipe import Recipe
 from fedpriv.reproduce.reference import Printed
 from fedpriv.reproduce.table import as_markdown, grid, number, remarks, write
+from fedpriv.studies.groups import Mean
 from tests.conftest import only_committed_results
 from tests.helpers.results import result
 
@@ -163,7 +163,7 @@ def test_claims_hold_tie_and_fail(tmp_path):
     assert claim({("privatefl", "2"): 0.5, ("fedavg", "2"): 0.6}).verdict == "fails"
     assert claim({("privatefl", "2"): 0.5}).verdict == "not run"
     noisy = claim({("privatefl", "2"): [0.9, 0.5], ("fedavg", "2"): [0.5, 0.7]})
-    assert noisy.ties == 1  # 0.7 and 0.6 with deviations of 0.28 and 0.14
+    assert noisy.ties == 1 and noisy.seeds == 2  # 0.4 more with one seed, 0.2 less with the other
 
 
 def test_a_claim_about_another_number(tmp_path):
@@ -230,12 +230,14 @@ def test_tables_in_three_formats(tmp_path):
     paths = {p.suffix: p.read_text() for p in write(done, tmp_path / "tables")}
     found = list(csv.DictReader(paths[".csv"].splitlines()))
     cell = next(r for r in found if (r["method"], r["epsilon"]) == ("privatefl", "2"))
-    assert (cell["ours"], cell["paper"], cell["verdict"], cell["seeds"]) == ("0.82", "0.776", "better", "2")
+    assert (cell["ours"], cell["paper"], cell["verdict"], cell["seeds"]) == ("0.82", "0.776", "unclear", "2")
     assert "| fedavg | .695±.007 (.691) |" in paths[".md"] and paths[".md"] == as_markdown(done)
     assert r"fedavg & .695$\pm$.007 (.691)" in paths[".tex"] and r"\toprule" in paths[".tex"]
     texts = "\n".join(remarks(done))
-    assert "11 printed numbers: 1 within, 2 better, 8 not run" in texts
-    assert "claim     PrivateFL above FedAvg: holds in the local view (1 hold, 0 tie, 0 fail)" in texts
+    assert "11 printed numbers: 1 within, 1 better, 1 unclear, 8 not run" in texts
+    assert (
+        "claim     PrivateFL above FedAvg: holds in the local view (1 hold, 0 tie, 0 fail, 2 seeds)" in texts
+    )
 
 
 @pytest.mark.parametrize(

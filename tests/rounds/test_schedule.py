@@ -64,3 +64,22 @@ def test_a_known_schedule_amplifies_nothing(config):
     z = fixed.mechanism.z
     assert RDP().epsilon((SampledGaussian(1.0, z),), 1, 1e-3) == pytest.approx(8, rel=0.01)
     assert z != drawn.mechanism.z and "exactly 1 rounds" in fixed.ledger.guarantee.sampler
+
+
+@pytest.mark.parametrize("separation", [1, 2, 5, 9, 10])
+def test_rounds_of_a_client_are_so_far_apart(separation):
+    dealt = deal(57, 40, 4, 0.1, np.random.default_rng(0), separation)
+    assert [len(d) for d in dealt] == [len(d) for d in deal(57, 40, 4, 0.1, np.random.default_rng(1))]
+    rounds = [[number for number, who in enumerate(dealt) if client in who] for client in range(57)]
+    assert all(len(own) == 4 for own in rounds)
+    assert min(np.diff(own).min() for own in rounds) >= separation
+    if separation < 10:  # the passes differ
+        assert any(not np.array_equal(a, b) for a, b in zip(dealt[:10], dealt[10:20], strict=True))
+
+
+def test_without_separation_every_pass_is_a_permutation_of_its_own():
+    """As before there was such a key: committed results were dealt this way."""
+    random = np.random.default_rng(3)
+    passes = [np.array_split(random.permutation(23), 2) for _ in range(3)]
+    expected = [np.sort(part) for groups in passes for part in groups]
+    assert all(map(np.array_equal, deal(23, 6, 3, 0.5, np.random.default_rng(3)), expected))

@@ -236,7 +236,7 @@ def secrets_of(monkeypatch) -> list[bytes]:
     """The keys that runs get from the system from now on."""
     made, draw = [], secrets.token_bytes
     monkeypatch.setattr(
-        "fedpriv.session.execution.secrets.token_bytes", lambda n: made.append(draw(n)) or made[-1]
+        "fedpriv.session.training.secrets.token_bytes", lambda n: made.append(draw(n)) or made[-1]
     )
     return made
 

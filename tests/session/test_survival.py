@@ -29,7 +29,8 @@ from fedpriv.partitions import picture
 from fedpriv.privacy import accountants, events
 from fedpriv.rounds.trainer import Trainer
 from fedpriv.session import checkpoint, pictures, recorder
-from fedpriv.session.execution import _FORGET, IDENTITY, execute
+from fedpriv.session.claim import FORGET, IDENTITY
+from fedpriv.session.execution import execute
 from fedpriv.session.growing import Growing
 from tests.conftest import SMALL
 
@@ -104,7 +105,7 @@ def killed(runs, tmp_path) -> Path:
 
 def test_a_kill_while_a_run_is_forgotten_leaves_no_other_runs_numbers(runs, tmp_path, monkeypatch):
     """At every step: the old run's command ends with its numbers, the new one's with a line."""
-    original, steps = Path.unlink, sum(map(len, _FORGET))
+    original, steps = Path.unlink, sum(map(len, FORGET))
     for source, call in [(runs.killed, n + 1) for n in range(steps)] + [(runs.whole, 1), (runs.whole, 2)]:
         folder = Path(shutil.copytree(source, tmp_path / f"{source.name}-{call}"))
         with monkeypatch.context() as patch, pytest.raises(Dies):

@@ -46,9 +46,10 @@ def clipped_sums(monkeypatch, own, data):
     """What the client would have noised, a row a batch, [T, P]; the networks stay as they are."""
     recorded = []
 
-    def release(self, parameter, total):
-        recorded.append(total.flatten())
-        parameter.grad = torch.zeros_like(parameter)
+    def release(self, parameters, totals):
+        recorded.extend(total.flatten() for total in totals)
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
 
     monkeypatch.setattr(PrivateStep, "_release", release)
     both = networks()

@@ -9,11 +9,12 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from fedpriv.building import build, make
+from fedpriv.building import build
 from fedpriv.datasets.data import Data
 from fedpriv.errors import UserError
 from fedpriv.figures.grid import grid
 from fedpriv.files import atomically, write_table
+from fedpriv.parts.making import make
 from fedpriv.randomness.source import seed_for
 from fedpriv.rounds.trainer import Trainer
 from fedpriv.session.screen import console, preparing

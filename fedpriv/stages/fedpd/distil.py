@@ -17,13 +17,19 @@ from torch import Tensor, nn
 from fedpriv.engine.data import ClientData
 from fedpriv.errors import UserError
 from fedpriv.models.parts import normalises_batches
+from fedpriv.ranks.group import ALONE, Ranks
 from fedpriv.session.screen import Notes
 from fedpriv.stages.fedpd.protection import Open, State
 from fedpriv.stages.fedpd.vae import Distiller
 
 
 def distil(
-    protection: Open, distiller: Distiller, classifier: nn.Module, data: ClientData, workers: int
+    protection: Open,
+    distiller: Distiller,
+    classifier: nn.Module,
+    data: ClientData,
+    workers: int,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """Train both in place; a small history for the record."""
     recipe = protection.recipe
@@ -39,9 +45,9 @@ def distil(
                 chosen = protection.participants[number].tolist()
                 jobs = [
                     pool.submit(_train, protection, distiller, classifier, data, parts[k], number, k)
-                    for k in chosen
+                    for k in ranks.share(chosen)
                 ]
-                trained = [job.result() for job in jobs]
+                trained = [each for share in ranks.all_of([job.result() for job in jobs]) for each in share]
                 protection.merge((distiller, classifier), [(t[0], t[1]) for t in trained], number)
                 weights = protection.setting.sizes[chosen].tolist()
                 loss = sum(w * t[2] for w, t in zip(weights, trained, strict=True)) / max(1, sum(weights))

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from scipy.special import betaincinv
 from torch import Tensor, nn
 
+from fedpriv.accelerator import there
 from fedpriv.engine.dropout import name_dropouts
 from fedpriv.errors import UserError
 from fedpriv.randomness.source import Source
@@ -130,7 +131,9 @@ class Step:
         """The share of a batch in its mix with a reordering of itself, from Beta(mixup, mixup)."""
         u = float(self.source.of("mixup").uniforms([0], 1, self.number))
         order = self.source.of("mixup order", self.number).permutation(count)
-        return float(betaincinv(self.recipe.mixup, self.recipe.mixup, u)), order.to(self.distiller.low.device)
+        return float(betaincinv(self.recipe.mixup, self.recipe.mixup, u)), there(
+            order, self.distiller.low.device
+        )
 
     def _descend(self, cost: Tensor, *optimisers: torch.optim.Optimizer) -> None:
         for each in self.optimisers:

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from opacus import GradSampleModule
 from torch import Tensor, nn
 
 from fedpriv.engine.loop import no_inplace
-from fedpriv.randomness.source import Source
+from fedpriv.randomness.source import Source, normals_of
 from fedpriv.stages.fedpd.losses import Distillation, Step
 from fedpriv.stages.fedpd.vae import Distiller
 
@@ -39,13 +38,15 @@ class PrivateStep(Step):
         self.noises = {p: source.of("noise", n) for n, p in enumerate(_parameters(self.optimisers))}
         for network in (distiller, classifier):
             no_inplace(network)
+            from opacus import GradSampleModule
+
             GradSampleModule(network)  # its hooks stay on the network's layers
 
     def _batch(self, samples: Tensor, x: Tensor, y: Tensor) -> Tensor:
         if len(x):
             return super()._batch(samples, x, y)
-        for parameter in _parameters(self.optimisers):
-            self._release(parameter, torch.zeros_like(parameter))
+        parameters = _parameters(self.optimisers)
+        self._release(parameters, [torch.zeros_like(p) for p in parameters])
         for optimiser in self.optimisers:
             optimiser.step()
         return x.new_zeros(())
@@ -58,17 +59,22 @@ class PrivateStep(Step):
         rows: list[Tensor] = [p.grad_sample for p in parameters]  # type: ignore[attr-defined]
         norms = torch.stack([r.flatten(1).norm(dim=1) for r in rows]).norm(dim=0)  # [B]
         bound = self.clip * math.sqrt(len(optimisers) / len(self.optimisers))
-        whole = norms.isfinite()  # a sample that overflowed is left out
-        share = bound / norms[whole].clamp(min=bound)
-        for parameter, row in zip(parameters, rows, strict=True):
-            self._release(parameter, torch.einsum("b,b...->...", share, row[whole]))
+        bad = ~norms.isfinite()  # a sample that overflowed is left out
+        share = (bound / norms.clamp(min=bound)).masked_fill(bad, 0)
+        totals = [torch.einsum("b,b...->...", share, row.masked_fill(_like(bad, row), 0)) for row in rows]
+        self._release(parameters, totals)
         for optimiser in optimisers:
             optimiser.step()
 
-    def _release(self, parameter: nn.Parameter, total: Tensor) -> None:
-        """Noise on the clipped sum of a batch, which releases every parameter once."""
-        noise = self.noises[parameter].normal(total.flatten(), self.number).view_as(total)
-        parameter.grad = (total + self.std * noise) / self.recipe.batch_size
+    def _release(self, parameters: list[nn.Parameter], totals: list[Tensor]) -> None:
+        """Noise on the clipped sums of a batch, which releases every parameter once."""
+        noises = normals_of([self.noises[p] for p in parameters], [t.flatten() for t in totals], self.number)
+        for parameter, total, noise in zip(parameters, totals, noises, strict=True):
+            parameter.grad = (total + self.std * noise.view_as(total)) / self.recipe.batch_size
+
+
+def _like(bad: Tensor, row: Tensor) -> Tensor:
+    return bad.view(-1, *[1] * (row.dim() - 1))
 
 
 def _parameters(optimisers: Sequence[torch.optim.Optimizer]) -> list[nn.Parameter]:

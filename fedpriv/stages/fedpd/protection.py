@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from fedpriv.accelerator import there
 from fedpriv.aggregators.mean import Mean
 from fedpriv.engine import batches
 from fedpriv.engine.dropout import sample_names
@@ -161,8 +162,9 @@ class OfSamples(Protected):
         names = sample_names(torch.tensor([client]), samples[None].cpu())
         draws = self.source.of("batches", number)
         plan = batches.poisson(torch.tensor([len(samples)]), rate, steps, names, draws)
-        for index, size in zip(plan.index[0], plan.size[0].tolist(), strict=True):
-            yield samples[index[:size].to(samples.device)]
+        places = there(plan.index[0], samples.device)  # all batches at once: no batch waits for its numbers
+        for index, size in zip(places, plan.size[0].tolist(), strict=True):
+            yield samples[index[:size]]
 
 
 @dataclass(frozen=True)

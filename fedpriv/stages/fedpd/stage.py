@@ -232,13 +232,13 @@ class FedPD(Stage):
         self.distiller = distiller.to(device, dtype)
         self.classifier = classifier.to(device, dtype)
         key = cache.fingerprint(self.protection, self.distiller, self.classifier, trainer.train)
-        kept = cache.load(key) if self.cache else None
+        ranks = trainer.ranks
+        kept = ranks.from_first(cache.load(key) if self.cache and ranks.rank == 0 else None)
         if kept is None:
-            history = distil(
-                self.protection, self.distiller, self.classifier, trainer.train, trainer.engine.workers
-            )
+            networks, workers = (self.distiller, self.classifier), trainer.engine.workers
+            history = distil(self.protection, *networks, trainer.train, workers, ranks)
             states = {"distiller": self.distiller.state_dict(), "classifier": self.classifier.state_dict()}
-            if self.cache:
+            if self.cache and ranks.rank == 0:
                 cache.save(key, {**states, "history": history})
         else:
             self.distiller.load_state_dict(kept["distiller"])

@@ -1,0 +1,1 @@
+"""Noise that is correlated over rounds: matrices, their sensitivity, and the noise of every round."""
