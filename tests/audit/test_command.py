@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from fedpriv.audit import membership
+from fedpriv.building import build
+
 TINY = ("model=logreg", "clients=5", "rounds=3", "batch_size=16", "threads=1")
 HERE = "hydra.run.dir=a"
 
@@ -63,11 +66,12 @@ def test_members_and_images_of_a_run_without_privacy(fedpriv, tmp_path):
     assert (tmp_path / "a/summary.json").exists(), "the run itself was run"
 
 
-def test_a_model_that_did_not_learn_says_so(fedpriv, tmp_path):
-    result = fedpriv("audit", "membership", "dp=none", *TINY, "lr=1e-9", HERE)
-    assert result.code == 0
-    says = json.loads((tmp_path / "a/audit.json").read_text())["results"]["membership"]["says"]
-    assert says.startswith("the model did not learn")
+def test_a_model_that_did_not_learn_says_so(config):
+    """Ten classes: chance is 0.1, and a tenth of the way from there to 1 is 0.19."""
+    trainer = build(config(*TINY, "dp=none")).trainer
+    unlearnt, learnt = (membership.audit(trainer, accuracy, 10) for accuracy in (0.18, 0.2))
+    assert unlearnt.says.startswith("the model did not learn (accuracy 0.180, chance 0.100)")
+    assert not unlearnt.violated and "auc" not in unlearnt.details and 0 < learnt.details["auc"] < 1
 
 
 @pytest.mark.parametrize(
