@@ -1,5 +1,6 @@
 """From config to plain objects. The config dies here: nothing below sees one."""
 
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -278,6 +279,8 @@ def _warnings(trainer: Trainer) -> list[str]:
             f"delta={setting.delta:g} is not below 1/{size} (the {what}): a mechanism that publishes one "
             f"{unit} outright would meet it; choose a smaller delta"
         )
+    if unit == "client" and (remark := _drowned(trainer)):
+        found.append(remark)
     charged = trainer.wiring.participation.rounds_charged(setting)
     if charged == setting.planned < setting.rounds and unit != "none" and setting.schedule is None:
         found.append(
@@ -285,3 +288,21 @@ def _warnings(trainer: Trainer) -> list[str]:
             "a client drawn more often opts out when its budget is spent"
         )
     return found
+
+
+def _drowned(trainer: Trainer) -> str | None:
+    """A remark if noise on the whole model outweighs what all clients together can move it by.
+
+    The mean of K clipped updates moves the model by at most the clip a round, T rounds by T clips; its noise
+    has a norm of about z clip sqrt(D) / K a round, and of sqrt(T) times that over T rounds.
+    """
+    setting, noise = trainer.setting, float(trainer.ledger.guarantee.noise.max())
+    expected = setting.clients * setting.sample_rate
+    share = noise * math.sqrt(setting.layout.sent) / expected / math.sqrt(setting.rounds)
+    if share <= 1:
+        return None
+    return (
+        f"noise will outweigh learning: it moves the {setting.layout.sent:,} weights {share:.2g} times as "
+        f"far as {expected:.3g} clients a round can; to protect whole clients takes more of them (about "
+        f"clients={math.ceil(10 * share * setting.clients)}), a smaller model or a larger epsilon"
+    )

@@ -1,10 +1,10 @@
 """How fast the engine is, as ratios measured in one process: `make bench`.
 
-DP-SGD: the same private work by per-client Opacus (hooks, its own optimizer, a model a client) and by the fast
-engine, and the fast engine's plain step. Central DP: a whole round, without evaluation, against a plain PyTorch
-loop over clients that trains, subtracts, clips and adds up, and against the training within the round. Noise:
-against torch's own generator, on one core. Rounds of what is compared take turns and the fastest of each
-counts, so that a busy moment hits neither alone. Data are random pixels.
+DP-SGD: the same private work by per-client Opacus (hooks, its optimizer, a model a client) and by the fast
+engine, and the fast engine's plain step. Central DP: a whole round, without evaluation, against a plain loop
+over clients in PyTorch that trains, subtracts, clips and adds up, and against the training within the round.
+Noise: against torch's own generator, on one core. Rounds of what is compared take turns and the fastest of
+each counts, so that a busy moment hits neither alone. Data are random pixels.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import resource
 import time
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -45,21 +46,23 @@ DPSGD = {
     "PFA's cnn, batch 8": (cnn.pfa_cnn, 40, 1200, 8, 20, 10, 10, 14, 1.8),
 }
 CENTRAL = {
-    # name: model, clients, samples, batch, steps; clients of the loop; goal of a round against its training
-    "mlp 784-600-100-10, 100 clients": ("mlp", 100, 60_000, 64, 10, 10, 1.15),
-    "logistic regression, 1000 clients": ("linear", 1000, 60_000, 8, 10, 50, None),
+    # name: model, clients, batch, steps; clients of the loop; goal of a round against its training
+    "mlp 784-600-100-10, 100 clients": ("mlp", 100, 64, 10, 10, 1.15),
+    "logistic regression, 1000 clients": ("linear", 1000, 8, 10, 50, None),
 }
 NUMBERS = 1 << 20
 SOURCE = Source(bytes(32))
 
 
 class Pixels(Digits):
-    """As many random pictures of 28x28 pixels as a case needs."""
+    """Random pictures of 28x28 pixels, as many as MNIST has."""
 
-    counts = (60_000, 1000)
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = (60_000, 10_000)
 
     def read(self, data_dir: Path) -> Data:
-        return pixels(*self.counts)
+        return pixels(60_000, 10_000)
 
 
 def pixels(train: int, test: int) -> Data:
@@ -160,21 +163,18 @@ class Bench:
 
     # -- central DP
 
-    def central(
-        self, model: str, clients: int, samples: int, batch: int, steps: int, few: int
-    ) -> dict[str, float]:
-        Pixels.counts = (samples, 1000)
+    def central(self, model: str, clients: int, batch: int, steps: int, few: int) -> dict[str, float]:
         run = fedpriv.build(
             "dataset._target_=bench.Pixels", "dp=cdp", f"model={model}", f"clients={clients}",
-            f"batch_size={batch}", f"local_steps={steps}", "sample_rate=1", "rounds=1000", "evaluate_every=1000",
-            f"threads={self.cores}", "budget=constant", "budget.epsilon=8", "partition=iid",
+            f"batch_size={batch}", f"local_steps={steps}", f"threads={self.cores}", "sample_rate=1",
+            "rounds=1000", "evaluate_every=1000", "budget=constant", "budget.epsilon=8", "partition=iid",
         )  # fmt: skip
         trainer, spent = run.trainer, [0.0]
         train = trainer.engine.train
 
-        def watched(work: Work, data: ClientData):
+        def watched(*work):
             began = self.clock()
-            trained = train(work, data)
+            trained = train(*work)
             spent.append(self.clock() - began)
             return trained
 
@@ -209,8 +209,17 @@ class Bench:
         if model == "linear":
             return [nn.Linear(784, 10)]
         sizes = (784, 600, 100, 10)
-        layers = [nn.Linear(a, b, bias=False) for a, b in zip(sizes, sizes[1:], strict=False)]
+        layers = [nn.Linear(a, b, bias=False) for a, b in pairwise(sizes)]
         return [layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2]]
+
+
+def row(name: str, *cells: str | float) -> None:
+    """A line of the table: a heading, or figures, of which the ratios have an x."""
+    if isinstance(cells[0], str):
+        print()
+    texts = [c if isinstance(c, str) else f"{c:.3f}" if n < 3 else f"{c:.2f}x" for n, c in enumerate(cells)]
+    widths = (9, 9, 10, 13, 6, 13, 6)
+    print(f"{name:34}" + "".join(f"{t:>{w}}" for t, w in zip(texts, widths, strict=False)), flush=True)
 
 
 def main() -> None:
@@ -223,28 +232,26 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     bench, figures = Bench(arguments.repeat, arguments.busy), {}
     kind = "CPU time of one thread" if arguments.busy else f"{bench.cores} cores"
-    print(f"best of {arguments.repeat}, {kind}, torch {torch.__version__}\n")
+    print(f"best of {arguments.repeat}, {kind}, torch {torch.__version__}")
 
+    row("noise, ns a number, one core", "torch", "secure", "", "torch/secure", "goal")
     if arguments.only in "noise":
         best = figures["noise"] = bench.noise()
-        print(f"{'noise, ns a number, one core':36}{'torch':>9}{'secure':>9}{'ratio':>11}")
-        print(f"{'':36}{best['torch']:9.2f}{best['secure']:9.2f}{best['torch'] / best['secure']:10.1f}x\n")
+        row("ChaCha and Box-Muller", best["torch"], best["secure"], "", best["torch"] / best["secure"], "3x")
 
-    print(f"{'DP-SGD, ms a client and step':36}{'opacus':>9}{'dp':>9}{'plain':>9}"
-          f"{'opacus/dp':>11}{'goal':>6}{'dp/plain':>10}{'goal':>6}")  # fmt: skip
+    row("DP-SGD, ms a client and step", "opacus", "dp", "plain", "opacus/dp", "goal", "dp/plain", "goal")
     for name, (*case, faster, dearer) in DPSGD.items():
         if arguments.only in name:
             best = figures[name] = bench.dpsgd(*case)
-            print(f"{name:36}{best['opacus']:9.3f}{best['dp']:9.3f}{best['plain']:9.3f}"
-                  f"{best['opacus'] / best['dp']:10.1f}x{faster:6}{best['dp'] / best['plain']:9.2f}x{dearer:6}")  # fmt: skip
+            times = (best["opacus"], best["dp"], best["plain"])
+            row(name, *times, times[0] / times[1], f"{faster}x", times[1] / times[2], f"{dearer}x")
 
-    print(f"\n{'central DP, s a round':36}{'loop':>9}{'round':>9}{'training':>9}"
-          f"{'loop/round':>11}{'':6}{'of training':>10}{'goal':>6}")  # fmt: skip
+    row("central DP, s a round", "loop", "round", "training", "loop/round", "", "of training", "goal")
     for name, (*case, goal) in CENTRAL.items():
         if arguments.only in name:
             best = figures["central, " + name] = bench.central(*case)
-            print(f"{name:36}{best['loop']:9.3f}{best['round']:9.3f}{best['training']:9.3f}"
-                  f"{best['loop'] / best['round']:10.1f}x{'':6}{best['round'] / best['training']:9.2f}x{goal or '':>6}")  # fmt: skip
+            times = (best["loop"], best["round"], best["training"])
+            row(name, *times, times[0] / times[1], "", times[1] / times[2], f"{goal}x" if goal else "")
     peak = figures["peak memory, GB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(f"\npeak memory {peak:.2f} GB")
     if arguments.json:

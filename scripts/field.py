@@ -1,9 +1,9 @@
 """The table conf/paper/field/table1 with learning rates chosen on held-out data: `make field`.
 
-For every cell a search by Optuna (fedpriv/privacy/README.md) over lr, and over server.lr where the server has one,
-on a tenth of the clients' training samples and a seed that the table does not use. What it chose goes into a recipe
-of its own beside the searches, outputs/field/table1.yaml, and what the searches cost into search.csv. Searches
-that were stopped continue; cells that are done are not searched again.
+For every cell a search by Optuna (fedpriv/privacy/README.md) over lr, and over server.lr where the server has
+one, on a tenth of the clients' training samples and a seed that the table does not use. What it chose goes
+into a recipe of its own, outputs/field/table1.yaml, and what the searches cost into search.csv beside it.
+Searches that were stopped continue; cells that are done are not searched again.
 
   python scripts/field.py [--trials 8] [--only method=cdp,data=mnist] [--smoke]
   fedpriv reproduce outputs/field/table1.yaml && fedpriv table outputs/field/table1.yaml
@@ -22,7 +22,14 @@ from fedpriv.reproduce.recipe import Cell, load
 
 NAME, SEED = "field/table1", 1000
 FOLDER = Path("outputs") / "field"
-SMOKE = ("dataset=digits", "clients=10", "rounds=4", "local_steps=1", "partition=iid", "sample_rate=0.5")
+SMOKE = (
+    "dataset=digits",
+    "clients=10",
+    "rounds=4",
+    "local_steps=1",
+    "partition.min_samples=1",
+    "sample_rate=0.5",
+)
 COLUMNS = ("best", "score", "trials", "epsilon_one_run", "epsilon_search", "delta", "search_is")
 
 
@@ -57,8 +64,9 @@ def searched(cell: Cell, trials: int, more: tuple[str, ...]) -> dict:
         space.append("server.lr=tag(log,interval(0.001,1))")
     overrides = [o for o in cell.overrides if not o.startswith("lr=")]
     command = [
-        sys.executable, "-m", "fedpriv", "run", "-m", "hydra/sweeper=optuna", f"hydra.sweeper.n_trials={trials}",
-        f"hydra.sweep.dir={folder}", "validation=0.1", f"seed={SEED}", *overrides, *more, *space,
+        sys.executable, "-m", "fedpriv", "run", "-m", "hydra/sweeper=optuna",
+        f"hydra.sweeper.n_trials={trials}", f"hydra.sweep.dir={folder}",
+        "validation=0.1", f"seed={SEED}", *overrides, *more, *space,
     ]  # fmt: skip
     log = folder / "search.log"
     folder.mkdir(parents=True, exist_ok=True)

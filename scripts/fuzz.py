@@ -100,8 +100,8 @@ def configuration(number: int) -> list[str]:
 
 USUAL = {
     "dataset": "digits", "model": "mlp", "partition": "classes", "transform": "none", "algorithm": "fedavg",
-    "dp_variant": "ldp", "aggregator": "mean", "budget": "constant", "upload": "plain", "stage": "none",
-    "logger": "csv",
+    "dp_variant": "ldp", "aggregator": "mean", "budget": "constant", "upload": "plain", "server": "sgd",
+    "stage": "none", "logger": "csv",
 }  # fmt: skip
 
 

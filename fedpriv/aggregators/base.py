@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.parts.base import Part
+from fedpriv.parts.base import Part, by_client
 from fedpriv.parts.declarations import MEANS, AggregatorFacts
 from fedpriv.rounds.setting import Round
 
@@ -54,6 +54,7 @@ class Linear(Aggregator):
     def weights(self, round_: Round) -> Tensor:
         """Each participant's weight, [C]; may use only what the server knows."""
 
+    @by_client
     def __call__(self, uploads: Tensor, round_: Round) -> Tensor:
         return self.weights(round_).to(uploads) @ uploads
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fedpriv.engine.work import Rows
-from fedpriv.parts.base import Part
+from fedpriv.parts.base import Part, by_client
 from fedpriv.parts.declarations import AlgorithmFacts
 from fedpriv.rounds.setting import Round
 from fedpriv.rounds.store import ClientStore
@@ -50,6 +50,7 @@ class Algorithm(Part, ABC):
         """
         return None
 
+    @by_client
     def message(self, local: Tensor, round_: Round, store: ClientStore) -> Tensor:
         """What a client wants the server to know, [C, D']: here how far it moved from the broadcast model."""
         return local - round_.start

@@ -15,6 +15,7 @@ from fedpriv.algorithms.base import Rates
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.config.limits import Momentum, NotNegative, Positive
 from fedpriv.errors import UserError
+from fedpriv.parts.base import by_client
 from fedpriv.parts.declarations import AlgorithmFacts
 from fedpriv.rounds.setting import Round
 from fedpriv.rounds.store import ClientStore
@@ -38,6 +39,7 @@ class PPSGD(FedAvg):
         """A transform is not split, so it takes plain steps."""
         return Rates([(1 + self.mixing) * round_.lr] * steps, home=round_.lr)
 
+    @by_client
     def message(self, local: Tensor, round_: Round, store: ClientStore) -> Tensor:
         clients = torch.as_tensor(round_.clients, device=local.device)
         moved = (local - self.start(round_.start, clients, store)) / (1 + self.mixing)

@@ -104,20 +104,10 @@ def audit(planned: Planned, kinds: tuple[str, ...], options: Options) -> list[Re
     """Every kind asked for, from the folder where it is done already."""
     cfg, folder = planned.config, planned.folder
     _same_run(cfg, folder)
-    wanted = kinds or _default(cfg)
-    if (
-        options.canaries is not None
-        and options.canaries < one_run.LEAST
-        and {"one-run", "one-shot"} & set(wanted)
-    ):
+    if options.canaries is not None and options.canaries < one_run.LEAST:
         raise UserError(
             f"--canaries {options.canaries}: too few for any bound; ask for {one_run.LEAST} or more"
         )
-    make_folder(folder)
-    kept = _kept(cfg, folder, options)
-    if "membership" in wanted and "membership" not in kept:
-        console.print("the run itself:")
-        execute(cfg, folder, planned.title)
     bench: list[Bench] = []
 
     def ready() -> Bench:
@@ -127,6 +117,12 @@ def audit(planned: Planned, kinds: tuple[str, ...], options: Options) -> list[Re
                 errors.print(f"warning: {warning}", soft_wrap=True)
         return bench[0]
 
+    wanted = kinds or _default(ready())
+    make_folder(folder)
+    kept = _kept(cfg, folder, options)
+    if "membership" in wanted and "membership" not in kept:
+        console.print("the run itself:")
+        execute(cfg, folder, planned.title)
     pictures: dict[str, list[np.ndarray]] = {}
     with alone(folder):
         for kind in wanted:
@@ -147,12 +143,11 @@ def audit(planned: Planned, kinds: tuple[str, ...], options: Options) -> list[Re
     return results
 
 
-def _default(cfg: DictConfig) -> tuple[str, ...]:
+def _default(bench: Bench) -> tuple[str, ...]:
     """All kinds that have a meaning, told by the unit: unit none has only attacks on the model."""
-    unit = build(cfg, prepare=False, secret=lambda: bytes(32)).trainer.ledger.guarantee.unit
-    if unit == "none":
+    if bench.unit == "none":
         return ("sensitivity", "membership", "inversion")
-    return tuple(k for k in KINDS if k != "one-shot" or unit == "client")
+    return tuple(k for k in KINDS if k != "one-shot" or bench.unit == "client")
 
 
 def _one(

@@ -17,6 +17,7 @@ from fedpriv.engine.data import ClientData
 from fedpriv.rounds.trainer import Trainer
 
 FALSE_ALARMS = 0.01
+LEARNT = 0.1  # of the way from chance to all right
 _POINTS = 200  # of the curve that are kept
 
 
@@ -37,7 +38,7 @@ def losses(trainer: Trainer, data: ClientData) -> np.ndarray:
 
 def audit(trainer: Trainer, accuracy: float, classes: int) -> Result:
     """Of a trainer whose rounds are done."""
-    if accuracy < 1.5 / classes:
+    if accuracy < 1 / classes + LEARNT * (1 - 1 / classes):
         says = (
             f"the model did not learn (accuracy {accuracy:.3f}, chance {1 / classes:.3f}): its losses tell "
             "nothing of members; train longer or with a larger epsilon"

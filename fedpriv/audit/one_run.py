@@ -12,7 +12,8 @@ have been in and the lowest to have been out, and on the rest the auditor abstai
 
 Unit sample: a canary is a sample whose clipped gradient is a direction of its own, as long as the clipping
 bound, in the batches its own Poisson draws put it in. It is added to what the engine gives, so noise,
-aggregation and everything behind are the run's own. Unit client: a canary is a client that sends a
+aggregation and everything behind are the run's own. The clients' own samples are left out, for whoever knows
+them would subtract them. Unit client: a canary is a client that sends a
 direction of its own, far longer than any bound, or nothing (where neighbours replace data: the opposite).
 Runs on other canaries and keys may be added up, for each canary is in one of them only.
 """
@@ -28,6 +29,7 @@ from torch import Tensor
 
 from fedpriv.audit.finding import Result
 from fedpriv.audit.sampling import rate_of
+from fedpriv.audit.steps import emptied
 from fedpriv.audit.taps import Bench
 from fedpriv.engine.data import ClientData
 from fedpriv.engine.work import Trained, Work
@@ -131,10 +133,10 @@ class Planted:
         self.rates = np.array([1.0 if r is None else r for r in rates])
 
     def train(self, work: Work, data: ClientData) -> Trained:
-        done = self.engine.train(work, data)
         private = work.private
         if private is None:
-            return done
+            return self.engine.train(work, data)
+        done = self.engine.train(emptied(work), data)
         for position, client in enumerate(work.clients.tolist()):
             steps = int(work.plan.active[position].sum())
             drawn = self.draw.random((steps, self.included.shape[1])) < self.rates[client]
@@ -207,6 +209,15 @@ class Senders:
                 out[position] = sign * 1e4 * directions[n]
         return out
 
+    def able(self, bench: Bench) -> np.ndarray | None:
+        """Where neighbours are told by absence, who is not included is not there."""
+        trainer = bench.trainer
+        if self.opposite or not trainer.mechanism.facts.participation.secret:
+            return None
+        there = trainer.ledger.eligible().copy()
+        there[self.who[~self.included]] = False
+        return there
+
     @property
     def _place(self) -> dict[int, int]:
         return {int(c): n for n, c in enumerate(self.who)}
@@ -229,7 +240,7 @@ def of_clients(bench: Bench, canaries: int, view: str) -> tuple[np.ndarray, np.n
         for _ in range(setting.rounds):
             if bench.trainer.exhausted:
                 break
-            heard = bench.round(messages=senders, train=False)
+            heard = bench.round(messages=senders, able=senders.able(bench), train=False)
             if rows and bench.trainer.mechanism.facts.replaces:
                 assert heard.received is not None and heard.messages is not None
                 at = {int(c): p for p, c in enumerate(heard.clients)}

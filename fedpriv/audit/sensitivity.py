@@ -89,6 +89,18 @@ def _entries(bench: Bench) -> list[tuple[str, int, int]]:
     return [(e.name, e.start, e.stop) for e in bench.trainer.setting.layout.entries]
 
 
+@dataclass(frozen=True)
+class Seen:
+    """One change [P], noise beside it [n, P], and what else moved."""
+
+    kind: int  # of charge
+    z: float
+    change: Tensor
+    noise: Tensor
+    text: str
+    more: Moved | None = None
+
+
 @dataclass
 class Largest:
     """The largest move over its bound seen so far, and what it was."""
@@ -100,6 +112,15 @@ class Largest:
     def see(self, new: Moved, text: str) -> None:
         if new.least > self.found.least:
             self.found, self.text = new, text
+
+    def pool(self, seen: list["Seen"]) -> None:
+        """Every change again, against the noise of all that is charged alike."""
+        for kind in {s.kind for s in seen}:
+            alike_ = [s for s in seen if s.kind == kind]
+            noise = torch.cat([s.noise for s in alike_])
+            for s in alike_:
+                here = moved(s.change, noise)
+                self.see((here if s.more is None else together(here, s.more)).times(s.z), s.text)
 
     def finding(self, entries: list[tuple[str, int, int]]) -> Finding:
         good = self.found.least <= 1 + ROUNDING
@@ -140,6 +161,8 @@ def of_samples(bench: Bench, choices: int) -> list[Finding]:
     """Local steps with and without one sample."""
     able, draw = bench.everyone(), np.random.default_rng(bench.seed)
     move, noise_rows, names = Largest("move of a local step"), [], []
+    seen: list[Seen] = []
+    kinds = bench.trainer.ledger.guarantee.kinds
     others = Largest("move of other clients' steps")
     found: list[Finding] = []
     passes_by, counted = "", ""
@@ -189,10 +212,14 @@ def of_samples(bench: Bench, choices: int) -> list[Finding]:
                 continue
             for step in range(len(a)):
                 text = f"round {number + 1}, step {step + 1}, sample {place} of client {client} ({style})"
-                move.see(moved(a[step, 0] - b[step, 0], loud[:, 0]).times(z), text)
+                change = a[step, 0] - b[step, 0]
+                move.see(moved(change, loud[:, 0]).times(z), text)
+                own = loud[:, 0] if step == 0 else loud[:0, 0]
+                seen.append(Seen(int(kinds[client]), z, change, own, text))
                 if len(near) > 1:
                     others.see(moved(a[step, 1] - b[step, 1], loud[:, 1]).times(1e3 * z), text)
         bench.reset(0, number + 1, after)
+    move.pool(seen)
     if multiplier(bench.charge(0)) is None:
         found.append(unasked(move.check, "what is charged is no single Gaussian, or nothing is provable"))
     else:
@@ -361,6 +388,7 @@ def of_clients(bench: Bench, choices: int) -> list[Finding]:
     if place == "uploads" and not _additive(loud, bare):
         return [*found, *_answers(bench)]
     move, rows, names = Largest(f"move of {_WORDS[place]}"), [], []
+    seen: list[Seen] = []
     draw = np.random.default_rng(bench.seed)
     assert loud.state is not None and bare.state is not None
     released_too = place == "update" and not torch.equal(loud.state, bare.state)
@@ -391,11 +419,15 @@ def of_clients(bench: Bench, choices: int) -> list[Finding]:
             continue
         if place == "sum":
             found += _integers(bench, client, noise, change, text)
-        here = moved(change[0], noise)
-        if states is not None and whole.state is not None:
+        here, more = moved(change[0], noise), None
+        if states is not None:
             assert pair[0].state is not None and pair[1].state is not None
-            here = together(here, moved(pair[0].state - pair[1].state, states))
-        move.see(here.times(z), text)
+            more = moved(pair[0].state - pair[1].state, states)
+        move.see((here if more is None else together(here, more)).times(z), text)
+        if bool(noise.any()):  # a round that was refused has none, and moves nothing
+            kind_of_charge = int(bench.trainer.ledger.guarantee.kinds[client])
+            seen.append(Seen(kind_of_charge, z, change[0], noise, text, more))
+    move.pool(seen)
     if z0 is None:
         found.append(unasked(move.check, "what is charged is no single Gaussian, or nothing is provable"))
     else:

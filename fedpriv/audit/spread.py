@@ -47,7 +47,9 @@ def moved(change: Tensor, noise: Tensor) -> Moved:
         square = float(change[part].double().square().sum())
         count = noise[:, part].numel()
         variance = float(noise[:, part].double().square().sum()) / count
-        if square <= rounding:
+        if not math.isfinite(square):
+            shares.append(math.inf)  # what is not a number is no move that noise could hide
+        elif square <= rounding:
             shares.append(0.0)
         elif variance == 0.0:
             shares.append(math.inf)

@@ -346,19 +346,24 @@ def drawn() -> Iterator[tuple[list[Draw], list[tuple[Draw, Tensor]]]]:
     originals = Source.normals, Source.add_normals_, Source.uniforms, Source.stream
 
     def normals(self: Source, rows: Any, like: Tensor, step: int = 0) -> Tensor:
-        note(self, rows, step)
-        if isinstance(rows, list) and rows == [0]:
-            likes.append(((self.key, 0, int(step)), like.detach()[0].clone()))
+        if outer := not getattr(inside, "normals", False):  # both are made of each other
+            note(self, rows, step)
+            if isinstance(rows, list) and rows == [0]:
+                likes.append(((self.key, 0, int(step)), like.detach()[0].clone()))
         inside.normals = True
         try:
             return originals[0](self, rows, like, step)
         finally:
-            inside.normals = False
+            inside.normals = not outer
 
     def add_normals_(self: Source, target: Tensor, scale: Tensor, rows: Any, step: int = 0) -> None:
-        if not getattr(inside, "normals", False):
+        if outer := not getattr(inside, "normals", False):
             note(self, rows, step)
-        originals[1](self, target, scale, rows, step)
+        inside.normals = True
+        try:
+            originals[1](self, target, scale, rows, step)
+        finally:
+            inside.normals = not outer
 
     def uniforms(self: Source, rows: Any, width: int, step: int = 0) -> Tensor:
         note(self, rows, step)

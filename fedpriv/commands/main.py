@@ -1,9 +1,6 @@
 """The command line: `fedpriv run` and its neighbours. `run` is Hydra's, with two short names."""
 
-import contextlib
-import io
 import os
-import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -41,6 +38,15 @@ examples
 
 `fedpriv run --help` lists every key, `fedpriv features --help` every encoder.
 Tab completion: eval "$(fedpriv -sc install=bash)"
+"""
+DATA = """\
+usage: fedpriv data list | fetch [name ...] | verify [name ...] [data_dir=FOLDER]
+
+  list     every data set: what it is, how large, whether its files are there
+  fetch    download what is missing or damaged, all of it or the sets named
+  verify   check the files: by published checksum, else by the number of samples
+
+The folder is data_dir, else FEDPRIV_DATA, else your cache folder. Your own data need none: dataset=files.
 """
 COMMANDS = (
     "run",
@@ -199,54 +205,9 @@ def _figure(rest: list[str]) -> int:
 
 
 def _complete(arguments: list[str]) -> int:
-    """Hydra's completion, without the word `run` it does not know and with the short names."""
-    from fedpriv.commands.job import hydra_main
-    from fedpriv.config.composing import SHORT, expand
-    from fedpriv.config.schema import GROUPS
+    from fedpriv.commands.completion import complete
 
-    words = os.environ.get("COMP_LINE", "").split(" ")
-    if len(words) == 2:
-        print(" ".join(COMMANDS))
-        return 0
-    if words[1:2] == ["figure"]:
-        from fedpriv.figures.command import complete
-
-        print(complete(words))
-        return 0
-    if len(words) > 2 and words[1] == "features":
-        from fedpriv.encoders.settings import completions
-
-        print(" ".join(completions(words[-1])))
-        return 0
-    short = None
-    if len(words) > 2:
-        short = next((s for s in SHORT if words[-1].startswith((s + "=", s + "."))), None)
-        found = re.fullmatch(r"(\w+)\.\w*", expand(words[-1]))
-        if found and found.group(1) in GROUPS:
-            print(" ".join(_keys(found.group(1), words[2:-1], words[-1])))
-            return 0
-        os.environ["COMP_LINE"] = " ".join([words[0], *map(expand, words[2:])])
-    sys.argv = [sys.argv[0], *[a for a in arguments if a not in COMMANDS]]
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        hydra_main()
-    text = re.sub(r"(?<!\S)paper(/\S*)?(?!\S)", "", output.getvalue())  # recipes, not options
-    print(re.sub(rf"\b{SHORT[short]}(?=[=.])", short, text) if short else text, end="")
-    return 0
-
-
-def _keys(group: str, before: list[str], word: str) -> list[str]:
-    """What a group's option has that begins as the word does."""
-    from fedpriv.config.composing import in_one_line
-
-    try:
-        with in_one_line():
-            node = _compose([w for w in before if w and w not in ("-m", "--multirun")]).get(group)
-    except UserError:  # nothing can be proposed for a line that is wrong
-        return []
-    start = word.partition(".")[0]
-    keys = [f"{start}.{key}=" for key in node or () if key != "_target_"]
-    return [key for key in keys if key.startswith(word)]
+    return complete(arguments, COMMANDS)
 
 
 def _compose(rest: list[str]) -> Any:
@@ -273,7 +234,11 @@ def _audit(rest: list[str]) -> int:
 
 
 def _list(rest: list[str]) -> int:
-    from fedpriv.config.catalogue import show
+    from fedpriv.config.catalogue import HELP, show
+
+    if {"-h", "--help"} & set(rest):
+        print(HELP, end="")
+        return 0
 
     show(rest)
     return 0
@@ -302,6 +267,9 @@ def _distilled(rest: list[str]) -> int:
 
 
 def _data(rest: list[str]) -> int:
+    if {"-h", "--help"} & set(rest):
+        print(DATA, end="")
+        return 0
     from fedpriv.datasets import default_data_dir
     from fedpriv.datasets.commands import data_fetch, data_list, data_verify
 

@@ -178,7 +178,7 @@ class Search(OptunaSweeperImpl):
             console.print(f"best: {options} ({', '.join(map(_short, t.values))})", soft_wrap=True)
         if "accuracy" in objective and HELD_OUT not in objective:
             errors.print(
-                "warning: the best is picked on test data and looks better than it is; set validation=0.1",
+                "warning: the best is picked on test data, where it looks too good; set validation=0.1",
                 soft_wrap=True,
             )
         console.print(

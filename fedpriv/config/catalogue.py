@@ -19,6 +19,12 @@ from fedpriv.config.schema import GROUPS
 from fedpriv.errors import UserError
 from fedpriv.session.screen import console
 
+HELP = """\
+usage: fedpriv list [group ...] [--config-dir FOLDER]
+
+Every group and its options: what each is, which paper it comes from. With a group also every value of its
+options: the default, what it means, what is allowed. --config-dir adds your own options.
+"""
 MEANING = {
     "dataset": "arrays, sizes, normalisation",
     "model": "the network",

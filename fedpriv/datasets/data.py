@@ -9,8 +9,6 @@ if TYPE_CHECKING:  # a data set that is only named needs no torch
     import torch
     from torch import Tensor
 
-from fedpriv.accelerator import there
-
 
 @dataclass(frozen=True)
 class Data:
@@ -48,6 +46,8 @@ class Data:
     def prepare(self, x: "Tensor", dtype: "torch.dtype | None" = None) -> "Tensor":
         """Scale samples of any leading shape, into float32 unless told; token ids pass unchanged."""
         import torch
+
+        from fedpriv.accelerator import there
 
         dtype = dtype or torch.float32
         if x.dtype == torch.int64:

@@ -68,7 +68,12 @@ def _receive(url: str, part: Path, name: str) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": "fedpriv"})  # some hosts refuse urllib's own
     with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response, part.open("wb") as stream:
         total = int(response.headers.get("Content-Length") or 0)
-        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+        )
         quiet = total <= SHOW_PROGRESS_ABOVE
         with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
             received = _copy(response, stream, progress, name, total)

@@ -116,7 +116,7 @@ class LargeConv2d(Stacked):
         patches = [_columns(x, (self.size, *self.geometry))[0] for x in tape[::2]]  # [B, L, K]
         slopes = [g.flatten(2).transpose(1, 2) for g in tape[1::2]]  # [B, L, O]
         a, g = (t[0] if len(t) == 1 else torch.cat(t, 1) for t in (patches, slopes))
-        result = gram_or_direct(a, g)
+        result = gram_or_direct(a, g)[0]
         return result + g.sum(1).square().sum(1) if "bias" in self.names else result
 
     def add(
@@ -141,11 +141,13 @@ class SmallConv2d(Matrix):
         out, columns = _convolve(x, kernel, self.bound.get("bias"), self.geometry)
         return self.record(columns, out)
 
-    def prepare(self, grads: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def prepare(self, grads: list[Tensor]) -> list[Tensor]:
         return super().prepare([g.permute(0, 2, 3, 1).flatten(1, 2) for g in grads])
 
     def add_matrix(self, target: Tensor, g: Tensor, a: Tensor, alpha: float) -> None:
-        total = torch.bmm(g.transpose(1, 2), a)  # [C, O, K]
+        self.add_sum(target, torch.bmm(g.transpose(1, 2), a), alpha)  # [C, O, K]
+
+    def add_sum(self, target: Tensor, total: Tensor, alpha: float) -> None:
         outputs, channels, kh, kw = target.shape[1:]
         target.add_(total.view(-1, outputs, kh, kw, channels).permute(0, 1, 4, 2, 3), alpha=alpha)
 

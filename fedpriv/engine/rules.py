@@ -78,15 +78,18 @@ def rounding(energy: Tensor) -> Tensor:
     return 4 * torch.finfo(energy.dtype).eps * energy
 
 
-def gram_or_direct(a: Tensor, g: Tensor) -> Tensor:
-    """||sum_t g_t a_t^T||_F^2 per sample for a [N, T, I], g [N, T, O], by the cheaper of two ways, [N]."""
+def gram_or_direct(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor | None]:
+    """||sum_t g_t a_t^T||_F^2 per sample for a [N, T, I], g [N, T, O], by the cheaper of two ways, [N].
+
+    The second way makes the gradients sum_t g_t a_t^T themselves, [N, O, I], which come along.
+    """
     times, inputs, outputs = a.shape[1], a.shape[2], g.shape[2]
     if times * (inputs + outputs) <= inputs * outputs:
         squares = (torch.bmm(a, a.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))).sum((1, 2))
         squares = squares + rounding(a.square().sum((1, 2)) * g.square().sum((1, 2)))
-    else:
-        squares = torch.bmm(g.transpose(1, 2), a).square().sum((1, 2))
-    return squares.clamp(min=0)
+        return squares.clamp(min=0), None
+    each = torch.bmm(g.transpose(1, 2), a)
+    return each.square().sum((1, 2)), each
 
 
 def product(a: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -102,39 +105,50 @@ def product(a: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 class Matrix(Stacked):
     """Shared by every layer whose weight acts as a matrix on (possibly many) positions of a sample."""
 
-    def prepare(self, grads: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def prepare(self, grads: list[Tensor]) -> list[Tensor]:
         clients = self.clients
         inputs = [a.reshape(clients, -1, *a.shape[-2:]) for a, _ in self.calls]  # [C, B, T, I]
         outputs = [
             g.reshape(*a.shape[:3], g.shape[-1]) for a, g in zip(inputs, grads, strict=True)
         ]  # [C, B, T, O]
         if len(inputs) == 1:
-            return inputs[0], outputs[0]
-        return torch.cat(inputs, 2), torch.cat(outputs, 2)
+            return [inputs[0], outputs[0]]
+        return [torch.cat(inputs, 2), torch.cat(outputs, 2)]
 
-    def products(self, tape: tuple[Tensor, Tensor]) -> int:
+    def products(self, tape: list[Tensor]) -> int:
         a, g = tape
         return a.shape[2] * a.shape[3] * g.shape[3]
 
-    def square_norms(self, tape: tuple[Tensor, Tensor]) -> Tensor:
+    def square_norms(self, tape: list[Tensor]) -> Tensor:
         a, g = tape
         if a.shape[2] == 1:
             norms: Tensor = torch.linalg.vector_norm(a, dim=(2, 3)) * torch.linalg.vector_norm(g, dim=(2, 3))
             result = norms.square()
         else:
-            result = gram_or_direct(a.flatten(0, 1), g.flatten(0, 1)).view(a.shape[:2])
+            squares, each = gram_or_direct(a.flatten(0, 1), g.flatten(0, 1))
+            result = squares.view(a.shape[:2])
+            if each is not None:  # `add` need not make them again
+                tape.append(each.view(*a.shape[:2], *each.shape[1:]))  # [C, B, O, I]
         if "bias" in self.names:
             result = result + torch.linalg.vector_norm(g.sum(2), dim=2).square()
         return result
 
-    def add(
-        self, tape: tuple[Tensor, Tensor], targets: dict[str, Tensor], coefficients: Tensor, alpha: float
-    ) -> None:
-        a, g = tape
+    def add(self, tape: list[Tensor], targets: dict[str, Tensor], coefficients: Tensor, alpha: float) -> None:
+        a, g, *each = tape
+        if each:
+            weight = coefficients[:, None]  # [C, 1, B]
+            self.add_sum(targets["weight"], torch.bmm(weight, each[0].flatten(2)), alpha)
+            if "bias" in self.names:
+                targets["bias"].add_(torch.bmm(weight, g.sum(2))[:, 0], alpha=alpha)
+            return
         scaled = (g * coefficients[:, :, None, None]).flatten(1, 2)  # [C, B*T, O]
         self.add_matrix(targets["weight"], scaled, a.flatten(1, 2), alpha)
         if "bias" in self.names:
             targets["bias"].add_(scaled.sum(1), alpha=alpha)
+
+    def add_sum(self, target: Tensor, total: Tensor, alpha: float) -> None:
+        """target += alpha * total, whose numbers are a gradient's of O rows and I columns."""
+        target.add_(total.view(target.shape), alpha=alpha)
 
     def add_matrix(self, target: Tensor, g: Tensor, a: Tensor, alpha: float) -> None:
         if (

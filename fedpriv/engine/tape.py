@@ -165,7 +165,7 @@ class GhostTape:
     @torch.no_grad()
     def drop(self, bad: Tensor) -> None:
         for name, kept in self.prepared.items():
-            self.prepared[name] = tuple(t.masked_fill(_like(bad, t), 0) for t in kept)
+            self.prepared[name] = type(kept)(t.masked_fill(_like(bad, t), 0) for t in kept)
 
     @torch.no_grad()
     def square_norms(self) -> Tensor:

@@ -50,16 +50,17 @@ def draw(runs: Sequence[Result], *, group: str = "", by: Sequence[str] = (), fac
             for edge, n in zip(edges, counts, strict=True)
         ]
         axes.set_xticks(range(len(edges)), names, fontsize=9)
-        for number, (line, members) in enumerate(lines.items()):
-            own = one_a_seed([run for run in members if run in inside])
+        there = {line: own for line, members in lines.items() if (own := [r for r in members if r in inside])}
+        for number, (line, members) in enumerate(there.items()):
+            own = one_a_seed(members)
             style = look[line]
             for place, (name, low, high) in enumerate(edges):
                 found = [c for run in own for c in people[run.folder] if low <= _number(c, group) <= high]
                 if not found:
                     continue
                 values = np.array([client.accuracy for client in found])
-                wide = 0.8 / len(lines)
-                middle = place + (number - (len(lines) - 1) / 2) * wide
+                wide = 0.8 / len(there)
+                middle = place + (number - (len(there) - 1) / 2) * wide
                 _box(axes, values, middle, wide, style["color"])
                 said: dict[str, Any] = {facet: own[0].values.get(facet)} if facet else {}
                 quarters = np.quantile(values, [0, 0.25, 0.5, 0.75, 1]).tolist()

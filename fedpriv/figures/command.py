@@ -22,7 +22,8 @@ from fedpriv.figures.style import Drawn
 from fedpriv.files import atomically, write_table
 from fedpriv.session.screen import console, errors
 from fedpriv.studies import reader
-from fedpriv.studies.selecting import full
+from fedpriv.studies.reader import Result
+from fedpriv.studies.selecting import chosen, facts, full
 
 HELP = """\
 usage: fedpriv figure KIND FOLDER ... [out=FILE.png] [by=key,key] [option=value ...]
@@ -49,6 +50,7 @@ kinds
 
 options
   out=FILE.png   where to write, or .pdf for print; default: figure-KIND.png in the first folder
+  key=value,...  only the runs that agree, such as dp=ldp epsilon=2,8
   by=key,key     a line for each value of these keys of config.yaml, such as by=lr,model.activation
 
 Runs that differ in the seed alone are averaged. Runs that differ in anything else the figure does not show
@@ -85,6 +87,7 @@ def main(arguments: list[str]) -> int:
     if out.stem in _OF_A_RUN and (out.parent / "config.yaml").exists():
         raise UserError(f"out={out}: would replace a file of the run there; choose another name")
     runs, unfinished = reader.find(folders)
+    runs = _kept(kind, runs, {name: options.pop(name) for name in list(options) if name not in _own(kind)})
     by = {"by": [full(k) for k in options.pop("by").split(",") if k]} if "by" in options else {}
     options |= {k: full(options[k]) for k in ("x", "facet") if k in options}
     drawn = KINDS[kind](runs, **options, **by)
@@ -106,18 +109,31 @@ def _parse(arguments: list[str]) -> tuple[str, list[Path], dict[str, str]]:
     kind, *rest = arguments or [""]
     if kind not in KINDS:
         raise UserError(f"figure {kind}: choose a kind of {', '.join(KINDS)}; `fedpriv figure --help`")
-    options = dict(a.split("=", 1) for a in rest if re.match(r"\w+=", a))
-    allowed = [
-        "out",
-        *[n for n, p in inspect.signature(KINDS[kind]).parameters.items() if p.kind == p.KEYWORD_ONLY],
-    ]
-    for name, value in options.items():
-        if name not in allowed:
-            raise UserError(f"{name}={value}: no such option of figure {kind}; it has {', '.join(allowed)}")
-    folders = [Path(a) for a in rest if not re.match(r"\w+=", a)]
+    folders = [Path(a) for a in rest if not re.match(r"[\w.]+=", a) or Path(a).is_dir()]
+    options = dict(a.split("=", 1) for a in rest if Path(a) not in folders)
     if not folders:
         raise UserError(f"figure {kind}: name the folders to look for runs in, such as outputs/runs")
     return kind, folders, options
+
+
+def _own(kind: str) -> list[str]:
+    """The options of a kind; any other word is a key to choose runs by."""
+    parameters = inspect.signature(KINDS[kind]).parameters.items()
+    return ["out", *(name for name, p in parameters if p.kind == p.KEYWORD_ONLY)]
+
+
+def _kept(kind: str, runs: list[Result], filters: dict[str, str]) -> list[Result]:
+    known = {name for run in runs for name in facts(run)}
+    for name, value in filters.items():
+        if full(name) not in known:
+            raise UserError(
+                f"{name}={value}: no such option of figure {kind}, which has {', '.join(_own(kind))}; nor "
+                "is it a key of the runs"
+            )
+    kept = chosen(runs, {full(name): value for name, value in filters.items()})
+    if not kept:
+        raise UserError(f"{' '.join(f'{k}={v}' for k, v in filters.items())}: no finished run agrees")
+    return kept
 
 
 def _default(kind: str, folder: Path) -> Path:

@@ -62,9 +62,12 @@ def facets(
         axes.spines[["top", "right"]].set_visible(False)
         panels.append((axes, [run for run in runs if text(run.values.get(key)) == value]))
     for empty in grid.flat[len(values) :]:
-        figure.delaxes(empty)
-    figure.supxlabel(xlabel, fontsize=10)
-    figure.supylabel(ylabel, fontsize=10)
+        empty.remove()
+    for axes in grid[:, 0]:
+        axes.set_ylabel(ylabel, fontsize=9)
+    for axes, _ in panels[-across:]:  # the lowest of every column
+        axes.set_xlabel(xlabel, fontsize=9)
+        axes.tick_params(labelbottom=True)
     return figure, panels
 
 

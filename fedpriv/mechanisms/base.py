@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedpriv.mechanisms.participation import FixedNumber
 from fedpriv.mechanisms.training import LocalTraining
-from fedpriv.parts.base import Part
+from fedpriv.parts.base import Part, by_client
 from fedpriv.parts.declarations import ALONE, MechanismFacts, Wiring
 from fedpriv.privacy.events import Unprotected
 from fedpriv.privacy.ledger import Guarantee
@@ -48,6 +48,7 @@ class Mechanism(Part, ABC):
     def calibrate(self, setting: Setting) -> Guarantee:
         """Calibrate the noise to the budgets and say what is guaranteed."""
 
+    @by_client
     def client(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         """What leaves the clients, [C, D'], from the algorithm's messages (local minus broadcast), [C, D]."""
         return messages

@@ -32,6 +32,7 @@ from fedpriv.mechanisms.base import FLOATS, Mechanism
 from fedpriv.mechanisms.client_level import NOT_COVERED, clip, one_budget, rate_of, sampler_of
 from fedpriv.mechanisms.participation import Poisson
 from fedpriv.mechanisms.training import LocalTraining
+from fedpriv.parts.base import by_client
 from fedpriv.parts.declarations import MechanismFacts
 from fedpriv.privacy import relations
 from fedpriv.privacy.calibrate import noise_multiplier
@@ -144,6 +145,10 @@ class CDP(Mechanism):
         self.z_update = (z**-2 - (2 * bit) ** -2) ** -0.5
         return bit
 
+    def apart(self, method: str) -> bool:
+        return self.bound != "paper" and super().apart(method)  # a median is of all clients
+
+    @by_client
     def client(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         if self.bound == "paper":
             return self._clip_at_medians(messages)

@@ -6,6 +6,7 @@ sampled rate. Where a schedule fixes who takes part when (cross-device), nothing
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from fedpriv.errors import UserError
@@ -49,7 +50,9 @@ def clip(messages: Tensor, bound: float, order: Literal[1, 2] = 2) -> tuple[Tens
     `order` 1 is the ball of summed absolute values. A client whose update overflowed cannot be scaled into
     the ball; nothing of it is sent.
     """
-    norms = messages.norm(dim=1, keepdim=True) if order == 2 else messages.abs().sum(1, keepdim=True)
-    messages = messages.masked_fill(~norms.isfinite(), 0)
-    norms = norms.nan_to_num(nan=0, posinf=0)
+    norms = torch.linalg.vector_norm(messages, order, dim=1, keepdim=True)
+    sound = norms.isfinite()
+    # A CPU first asks whether one overflowed; another device would have to wait for the answer.
+    if not messages.is_cpu or not bool(sound.all()):
+        messages, norms = messages.masked_fill(~sound, 0), norms.masked_fill(~sound, 0)
     return messages * (bound / norms.clamp(min=bound)), norms

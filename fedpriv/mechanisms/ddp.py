@@ -236,15 +236,13 @@ class DDP(Mechanism):
         rounded, left = torch.empty_like(x), np.arange(len(x))
         for attempt in count():
             rows = there(left, x.device)
-            some = (
-                source.uniforms_on(x.device, clients[left], self.width, attempt).to(x).add_(x[rows]).floor_()
-            )
-            rounded[rows] = some
-            beyond = torch.linalg.vector_norm(some, dim=1, dtype=torch.float64) > self.bound
-            left = left[beyond.cpu().numpy()]
+            drawn = source.uniforms_on(x.device, clients[left], x.shape[1], attempt).to(x)
+            rounded[rows] = drawn.add_(x[rows]).floor_()
+            within = torch.linalg.vector_norm(drawn, dim=1, dtype=torch.float64) <= self.bound
+            left = left[~within.cpu().numpy()]
             if not len(left):
-                return rounded
-        raise AssertionError
+                break
+        return rounded
 
     def _skellam(self, variance: float, source: Source, like: Tensor) -> Tensor:
         """A vector of noise, drawn exactly on the CPU whatever the device."""

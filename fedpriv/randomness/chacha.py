@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-ROUNDS = 8  # the best attack known reaches 7, and needs more than 2^200 steps; more in README.md
+ROUNDS = 8  # attacks reach 7, in more than 2^150 steps; more in README.md
 CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
 TURNS = (16, 12, 8, 7)  # by how many bits a quarter round turns a word
 WORDS = 16  # of a block

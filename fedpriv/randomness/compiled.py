@@ -30,7 +30,7 @@ from fedpriv.randomness.gaussian import (
     MINUS_2_LN2,
     ROOT_HALF,
     SIN,
-)  # fmt: skip
+)
 
 _WORD, _VECTOR = ir.IntType(32), ir.VectorType(ir.IntType(32), LANES)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)

@@ -129,7 +129,7 @@ class Source:
 
     def normal(self, like: Tensor, step: int = 0) -> Tensor:
         """Standard normals in the shape of a vector."""
-        return self.normals(torch.zeros(1, dtype=torch.int64, device=like.device), like[None], step)[0]
+        return self.normals([0], like[None], step)[0]
 
     def stream(self) -> Callable[[int], np.ndarray]:
         """As many words of 64 bits as are asked for, one call after another."""

@@ -20,7 +20,6 @@ from fedpriv.ranks.launchers import meeting_point, place
 _OWN = "FEDPRIV_RANK"  # "rank count port", for the processes that the first rank starts
 _COMMAND = "import sys; sys.path[:] = sys.argv[1:]; from fedpriv.ranks.starting import main; main()"
 _ECHO = 3.0  # seconds in which torchrun passes Ctrl-C on to ranks that have had it from the terminal
-_ENDS = 10.0  # seconds that the others have to end by themselves
 
 current: Group | None = None  # that this process belongs to
 
@@ -63,14 +62,12 @@ def started_here(count: int) -> Iterator[Group]:
         current.others = others
         yield current
         _end(current)
-        for other in others:
-            other.wait(_ENDS)
     except Lost as problem:
         ended = [n + 1 for n, other in enumerate(others) if _ended(other)]
         who = f"process {', '.join(map(str, ended))} of {count}" if ended else "another process of this run"
         raise Lost(f"{who} has ended; the same command continues after the last checkpoint") from problem
     finally:
-        for other in others:
+        for other in others:  # they have nothing to write
             other.kill()
             other.wait()
         if current is not None and dist.is_initialized():

@@ -80,9 +80,10 @@ def main(arguments: Sequence[str]) -> int:
             break
     for job in todo:
         console.print(f"failed twice: {job}: {_error(job)}", soft_wrap=True)
-    console.print(
-        f"{len(planned) - len(left)} of {len(planned)} runs done; `fedpriv table {which}` shows them"
-    )
+    shown = f"`fedpriv table {which}` shows them"
+    if scale == "smoke":
+        shown = f"they are too short for a table, their rows are in {SMOKE_ROWS}"
+    console.print(f"{len(planned) - len(left)} of {len(planned)} runs done; {shown}", soft_wrap=True)
     return 1 if todo else 0
 
 

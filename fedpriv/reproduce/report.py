@@ -179,7 +179,7 @@ def _privacy(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def audits(folder: Path) -> list[dict[str, str]]:
-    """What `fedpriv audit` measured of the methods (scripts/audit_sweep.py), a line each, or nothing."""
+    """What `fedpriv audit` measured of the methods (scripts/audit_sweep.py); no file: no section."""
     path = folder.parent / AUDITS
     if not path.exists():
         return []

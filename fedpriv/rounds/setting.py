@@ -1,6 +1,6 @@
 """Frozen facts that parts are told: about the whole run (`Setting`) and about one round (`Round`)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -56,3 +56,9 @@ class Round:
     budgets: np.ndarray  # [C]
     noise: np.ndarray  # [C] noise multipliers
     start: Tensor  # [D] the model that was broadcast
+
+    def of(self, some: "slice | Tensor") -> "Round":
+        """The same round, with some of its clients only."""
+        where = some.numpy() if isinstance(some, Tensor) else some
+        each = {n: getattr(self, n)[where] for n in ("clients", "sizes", "steps", "budgets", "noise")}
+        return replace(self, **each)

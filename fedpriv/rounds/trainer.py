@@ -1,6 +1,7 @@
 """One round of private federated learning, and the loop over rounds. No method has a name here."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.aggregators.base import Aggregator
+from fedpriv.aggregators.base import Aggregator, Linear
 from fedpriv.algorithms.base import Algorithm
 from fedpriv.engine import batches
 from fedpriv.engine.base import Engine
 from fedpriv.engine.data import ClientData
-from fedpriv.engine.work import Work
+from fedpriv.engine.work import Rows, Work
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.parts.declarations import Wiring
@@ -28,6 +29,7 @@ from fedpriv.stages.base import Stage
 from fedpriv.uploads.base import Upload
 
 _DRAWS = 10_000  # of a round's clients, before it is refused
+_BLOCK = 4 << 20  # bytes of messages made at a time, so that they stay in the cache
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Trainer:
     def __post_init__(self) -> None:
         self.next_round = 0
         self.losses = np.full((self.setting.rounds, self.setting.clients), np.nan)
+        self._memory = self.theta.new_empty(0)
 
     @property
     def exhausted(self) -> bool:
@@ -106,16 +109,12 @@ class Trainer:
             start=self.theta,
         )
         draws = {part: self.source.of(part, number) for part in ("clients", "upload", "server")}
-        local = self._local_training(round_)
+        local, groups = self._local_training(round_)
         if len(clients):
             draw = generator(self.seed, "aggregator", number, device=setting.device)
             self.aggregator.draw(round_, draw)
-        messages = self.algorithm.message(local, round_, self.store)
-        private = self.mechanism.client(messages, round_, draws["clients"])
         self.ledger.charge(self.wiring.participation.charged(clients, setting), clients)
-        sent, uplink = self.upload.encode(private, round_, draws["upload"])
-        received = self.upload.decode(sent, round_)
-        aggregate = self._aggregate(received, round_)
+        aggregate, uplink = self._collect(local, groups, round_, draws)
         weight = self.aggregator.largest_weight(round_) if self.wiring.bounded_weights else 1.0
         update = self.mechanism.server(aggregate, round_, weight, draws["server"])
         theta = self.server.step(self.theta, self.algorithm.move(update, round_))
@@ -151,6 +150,54 @@ class Trainer:
             "raise sample_rate"
         )
 
+    def _collect(
+        self, local: Tensor, groups: list[Rows], round_: Round, draws: dict[str, Source]
+    ) -> tuple[Tensor, int]:
+        """What the server makes of the clients' messages, and how many bytes these have.
+
+        Where each message is made, sent and weighed by itself, every group of clients is added up by the rank
+        that trained it, and the groups' sums follow each other: in the same order whatever the number of
+        ranks. Else all models are brought together first.
+        """
+        block = max(1, _BLOCK // (4 * local.shape[1]))
+        if len(local) <= block or not self._apart:
+            self.ranks.complete(groups, local)
+            received, uplink = self._receive(local, round_, draws)
+            return self._aggregate(received, round_), uplink
+        assert isinstance(self.aggregator, Linear)
+        weights, uplink = self.aggregator.weights(round_), 0
+        nothing, _ = self._receive(local[:0], round_.of(slice(0)), draws)
+        sums = nothing.new_zeros(len(groups), nothing.shape[1])
+        for number in self.ranks.share(range(len(groups))):
+            for some in _blocks(groups[number], block):  # all messages never exist at once
+                received, sent = self._receive(local[some], round_.of(some), draws)
+                sums[number].addmv_(received.T, weights[some].to(received))
+                uplink += sent
+        self.ranks.complete([slice(n, n + 1) for n in range(len(groups))], sums)
+        who = torch.as_tensor(round_.clients, device=local.device)
+        for owner in self.algorithm.facts.keeps:
+            self.ranks.complete([who[group] for group in groups], self.store[owner])
+        return sums.sum(0), sum(self.ranks.all_of(uplink))
+
+    @property
+    def _apart(self) -> bool:
+        """Whether what becomes of one client's model has nothing to do with the others, up to a sum."""
+        methods = (
+            (self.algorithm, "message"),
+            (self.mechanism, "client"),
+            (self.upload, "encode"),
+            (self.upload, "decode"),
+            (self.aggregator, "__call__"),
+        )
+        return all(part.apart(method) for part, method in methods)
+
+    def _receive(self, local: Tensor, round_: Round, draws: dict[str, Source]) -> tuple[Tensor, int]:
+        """What the server sees of the round's clients, [C, D'], and how many bytes they sent."""
+        messages = self.algorithm.message(local, round_, self.store)
+        private = self.mechanism.client(messages, round_, draws["clients"])
+        sent, uplink = self.upload.encode(private, round_, draws["upload"])
+        return self.upload.decode(sent, round_), uplink
+
     def _aggregate(self, received: Tensor, round_: Round) -> Tensor:
         """What the server makes of what it sees. Of nothing: no move, that is the old model where models are
         sent; the mechanism's server still adds its noise."""
@@ -160,15 +207,17 @@ class Trainer:
             return round_.start.to(received)
         return received.new_zeros(received.shape[1])
 
-    def _local_training(self, round_: Round) -> Tensor:
-        """Broadcast, train every participant, keep at home what stays there; the local models [C, D]."""
+    def _local_training(self, round_: Round) -> tuple[Tensor, list[Rows]]:
+        """Broadcast, train every participant, keep at home what stays there; the local models [C, D], in
+        memory that the next round uses again, and the groups they were trained in: each is there on the rank
+        that trained it."""
         sent = self.setting.layout.sent
         who = torch.as_tensor(round_.clients)
         if not len(who):
-            return self.theta.new_zeros(0, sent)
+            return self.theta.new_zeros(0, sent), []
         here = who.to(self.theta.device)
         start = self.algorithm.start(self.theta, here, self.store)  # [C, D]
-        rows = torch.cat([start, self.store["home"][here]], 1)  # [C, P]
+        rows = torch.cat([start, self.store["home"][here]], 1, out=self._room(len(who)))  # [C, P]
         statistics = self.store["statistics"][here]
         owned = self.train.owned[here].cpu()  # [C, widest]
         training = self.mechanism.training
@@ -191,19 +240,26 @@ class Trainer:
             correction=self.algorithm.correction(round_, self.store, gradients),
             after_step=training.after_step(start),
         )
-        loss = self._train(work, data)
+        loss, groups = self._train(work, data)
+        self.ranks.complete(groups, rows[:, sent:], statistics)
         self.store["home"][here] = rows[:, sent:]
         self.store["statistics"][here] = statistics
         self.losses[round_.number, round_.clients] = loss.cpu().numpy()
-        return rows[:, :sent]
+        return rows[:, :sent], groups
 
-    def _train(self, work: Work, data: ClientData) -> Tensor:
-        """Train what is this rank's share, and get what the others have trained; the losses [C]."""
+    def _train(self, work: Work, data: ClientData) -> tuple[Tensor, list[Rows]]:
+        """Train what is this rank's share; everybody's losses [C], and the groups that were divided."""
         groups = self.ranks.from_first(self.engine.groups(work, data))
         loss = self.engine.train(work, data, self.ranks.share(groups)).loss
-        made = (work.rows, work.buffers) if work.measured is None else (work.measured,)
-        self.ranks.complete(groups, *made, loss)
-        return loss
+        self.ranks.complete(groups, loss)
+        return loss, groups
+
+    def _room(self, clients: int) -> Tensor:
+        """Memory for a round's models, the same in every round: new memory would cost a tenth of a round."""
+        size = clients * self.setting.layout.total
+        if self._memory.numel() < size:
+            self._memory = self.theta.new_empty(size)
+        return self._memory[:size].view(clients, -1)
 
     def _gradients(self, round_: Round, rows: Tensor, statistics: Tensor) -> Tensor:
         """Each participant's gradient over all its samples at the weights `rows`, decay included, [C, D]."""
@@ -221,8 +277,9 @@ class Trainer:
             lr=[0.0] * plan.index.shape[1],
             measured=torch.zeros_like(rows),
         )
-        self._train(work, data)
         assert work.measured is not None
+        _, groups = self._train(work, data)
+        self.ranks.complete(groups, work.measured)
         return (work.measured + self.sgd.weight_decay * rows)[:, : self.setting.layout.sent]
 
     def evaluate(self, data: ClientData | None) -> Evaluation | None:
@@ -266,3 +323,10 @@ class Trainer:
         for part in ("store", "ledger", "algorithm", "aggregator", "mechanism", "upload"):
             getattr(self, part).load(state[part])
         self.server.load(state.get("server", {}))  # older checkpoints have none: they are of plain steps
+
+
+def _blocks(group: Rows, size: int) -> Sequence[Rows]:
+    """A group's participants, so many at a time."""
+    if isinstance(group, Tensor):
+        return list(group.split(size))
+    return [slice(n, min(n + size, group.stop)) for n in range(group.start, group.stop, size)]

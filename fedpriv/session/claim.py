@@ -25,6 +25,7 @@ FORGET = (
     ("summary.json",),
     (checkpoint.NAME, checkpoint.PREVIOUS),
     ("metrics.csv", "clients.csv", "privacy.json", CONFIG, STATUS, *SAMPLES),
+    ("audit.json", "audit.png", "audit_images.png"),
     ("curves.png", "budgets.png", "partition.png", "partition.csv"),
     (MODEL, PERSONAL, LOGGED),
     (KEY,),

@@ -47,6 +47,9 @@ def load(folder: Path, client: int | None = None) -> Network:
     facts = {k: summary[k] for k in ("classes", "vocabulary")} | {"shape": tuple(summary["sample"])}
     with torch.random.fork_rng(devices=[]):
         network = Network(make(cfg, "transform", **facts), make(cfg, "model", **facts))
+    if cfg.dataset.get("after_transform"):  # what the transform gives is scaled as the data say
+        dataset, place = source(cfg)
+        network.standard = dataset.load(place).standard
     network.to(torch.float64 if cfg.dtype == "float64" else torch.float32)
     state = read(folder / MODEL)
     if client is not None:

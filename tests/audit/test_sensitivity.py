@@ -22,11 +22,9 @@ def failed(config, *overrides: str, choices: int = 6) -> list[str]:
 
 SOUND = [
     "dp=ldp",
-    "dp=ldp transform=linear engine=loop",
-    "dp=cdp sample_rate=0.5",
     "dp=cdp dp_variant.bound=adaptive agg=size",
     "dp=ddp upload.protocol=masked",
-    "dp=pldp_gaussian",
+    "dp=pldp_gaussian dtype=float64",
     "dp=duchi",
 ]
 

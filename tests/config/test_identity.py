@@ -61,7 +61,8 @@ def test_a_key_added_later_leaves_old_identities(config, monkeypatch):
     monkeypatch.setattr(
         identity,
         "ADDED",
-        {"samples_at": [], "aggregator.centred": False, "aggregator.fraction": 0.1, "x.y": 1},
+        identity.ADDED
+        | {"samples_at": [], "aggregator.centred": False, "aggregator.fraction": 0.1, "x.y": 1},
     )
     assert of_config(whole) == of_config(older) == before
     assert of_config(config("agg=pfa", "rounds=7", "agg.centred=true")) != before

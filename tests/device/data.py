@@ -28,7 +28,15 @@ class Few:
         shape = (_SAMPLES, 3, self.side, self.side)
         pixels = torch.randint(256, shape, generator=random, dtype=torch.uint8)
         return Data(
-            "few", pixels, labels, pixels, labels, classes=10, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4)
+            "few",
+            pixels,
+            labels,
+            pixels,
+            labels,
+            classes=10,
+            mean=(0.5, 0.4, 0.3),
+            std=(0.2, 0.3, 0.4),
+            owners=(torch.arange(_SAMPLES) % 3,),
         )
 
 

@@ -32,7 +32,7 @@ CASES = {
     "vgg_small": f"model=vgg_small model.widths=[4] model.dense=8 {_IMAGES}8",
     "lstm": f"model=lstm model.embedding=4 model.hidden=4 dataset.kind=words {_IMAGES}4",
     "a layer without a rule": "model=odd model.dropout=0.3",
-    "pixels made ready in steps": f"model=logreg {_IMAGES}8",
+    "pixels made ready in steps": f"model=logreg {_IMAGES}8 partition=natural",
     # transforms
     "transform linear": "transform=linear samples_at=[0,2]",
     "transform linear by pixel": "transform=linear transform.alpha=pixel transform.lr=0.5 dp=none",
@@ -96,7 +96,7 @@ DISCRETE = tuple(
 
 # Kernels of a local step of all clients, over two steps. A plain step of the small network takes 36 and a
 # private one 52; a draw of noise takes 203 and serves both steps. More layers, more kernels.
-STEP = 175
+STEP = 190
 STEPS = {
     "cnn": 310, "cnn_two_layer": 325, "vgg_small": 285, "lstm": 500,  # four words, and two layers
     "cnn_cifar": 900, "a layer without a rule": 370,  # a draw of masks for every dropout and step

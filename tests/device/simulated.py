@@ -180,6 +180,9 @@ class Device(TorchDispatchMode):
             if func._schema.name == "aten::_to_copy" and asked != (tensors[0].device):
                 options["non_blocking"] = False
         result = func(*values, **options)
+        for t in (args[n] for n in _written(func) if n < len(args)):
+            if isinstance(t, DeviceTensor) and t.shape != t.value.shape:  # such as squeeze_
+                torch.Tensor.data.__set__(t, DeviceTensor(t.value))
         if here:
             result = _map(result, lambda t: own[id(t)] if id(t) in own else DeviceTensor(t))
         self.watch.saw(func, args, kwargs, result, lambda t: isinstance(t, DeviceTensor))

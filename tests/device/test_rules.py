@@ -90,6 +90,12 @@ def test_gradients_are_those_of_the_cpu(watch):
         assert isinstance(b, nn.Parameter) and torch.equal(a.grad, on_cpu(b.grad))
 
 
+def test_shapes_changed_in_place(watch):
+    assert torch.arange(3, device="meta").unsqueeze_(0).T.squeeze_(1).shape == (3,)
+    product = ones(3) @ ones(3, 888)  # torch squeezes it in place
+    assert [t.shape for t in product.chunk(2)] == [(444,), (444,)] and product.tolist() == [3.0] * 888
+
+
 def test_in_threads_too(watch):
     from concurrent.futures import ThreadPoolExecutor
 

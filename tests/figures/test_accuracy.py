@@ -70,7 +70,8 @@ def test_rounds_seconds_and_bytes(study):
 
 def test_a_panel_for_each_value(fedpriv, study, tmp_path):
     done = fedpriv("figure", "accuracy", "s", "x=round", "facet=epsilon", "by=agg", "dp=ldp")
-    assert "dp=ldp: no such option" in done.err
+    assert done.code == 0 and "from 8 runs" in done.out, "dp=ldp chooses runs"
+    assert "no finished run agrees" in fedpriv("figure", "accuracy", "s", "epsilon=5").err
     runs = [run for run in runs_in(study) if run.private]
     drawn = accuracy.draw(runs, x="round", facet="epsilon", by=["aggregator"])
     assert [axes.get_title() for axes in drawn.figure.axes] == ["epsilon 2", "epsilon 8"]
@@ -177,3 +178,15 @@ def test_a_run_without_its_clients_is_named(tmp_path):
     put(tmp_path / "s" / "r")
     with pytest.raises(UserError, match=r"partition\.csv cannot be read"):
         clients.draw(runs_in(tmp_path / "s"))
+
+
+def test_labels_legend_and_title_do_not_meet(study):
+    runs = [run for run in runs_in(study) if run.private]
+    figure = accuracy.draw(runs, x="round", facet="epsilon", by=["aggregator"]).figure
+    figure.canvas.draw()
+    legend = figure.legends[0].get_window_extent()
+    assert legend.y0 >= 0
+    for axes in figure.axes:
+        assert axes.xaxis.label.get_text() == "round"
+        assert axes.xaxis.label.get_window_extent().y0 >= legend.y1
+        assert axes.title.get_window_extent().y1 <= figure._suptitle.get_window_extent().y0

@@ -77,12 +77,14 @@ def test_rounding_is_unbiased_and_keeps_its_bound():
     mechanism, *_ = prepared()
     x = torch.rand(DIMENSION + 2, generator=seeded()) * 4 - 2
     mechanism.bound = math.inf
-    draws = torch.stack([mechanism._rounded(x, 0, source(s)) for s in range(4000)])
+    one = np.zeros(1, dtype=np.int64)
+    draws = torch.cat([mechanism._rounded(x[None], one, source(s)) for s in range(4000)])
     assert ((draws - x).abs() < 1).all() and torch.equal(draws, draws.round())
     assert ((draws.mean(0) - x).abs() < 5 * 0.5 / math.sqrt(4000)).all()  # a rounding error is within 1/2 std
     mechanism.bound = float(draws.norm(dim=1).median())
-    again = torch.stack([mechanism._rounded(x, 0, source(s)) for s in range(200)])
-    assert (again.norm(dim=1) <= mechanism.bound).all()
+    again = torch.cat([mechanism._rounded(x[None], one, source(s)) for s in range(200)])
+    together = mechanism._rounded(x.expand(200, -1), np.arange(200), source(0))  # some of them more than once
+    assert (again.norm(dim=1) <= mechanism.bound).all() and (together.norm(dim=1) <= mechanism.bound).all()
 
 
 def test_one_rounding_exceeds_the_bound_with_probability_at_most_beta():

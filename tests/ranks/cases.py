@@ -11,10 +11,11 @@ from fedpriv import compose
 from fedpriv.session import checkpoint, pictures, recorder, training
 from fedpriv.session.execution import execute
 
-OWN = ("model.sizes=[400]", "clients=12", "rounds=2", "threads=1")
+OWN = ("model.sizes=[400]", "clients=12", "rounds=2", "threads=1", "partition=iid", "evaluate_every=2")
+LARGE = "model.sizes=[1600]"  # so large that messages are added up in blocks
 CASES = {
-    "ldp": ("dp=ldp", "noise_seed=os"),
-    "cdp": ("dp=cdp", "dp.bound=adaptive", "sample_rate=0.9", "agg=size", "partition=dirichlet"),
+    "ldp": ("dp=ldp", "noise_seed=os", LARGE),
+    "cdp": ("dp=cdp", "dp.bound=adaptive", "agg=size", "partition=dirichlet", "algorithm=ppsgd", LARGE),
     "ddp": ("dp=ddp", "dp.bits=20"),
     "pfa_plus": ("agg=pfa_plus", "upload=projected", "budget=mixgauss1", "agg.fraction=0.3"),
     "transform": ("transform=linear", "model.norm=group", "algorithm=fedbn", "algorithm.norm=group"),

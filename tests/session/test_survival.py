@@ -316,6 +316,7 @@ def test_two_sweeps_in_one_folder_count_their_own_cells(tmp_path, capfd, monkeyp
     one.on_multirun_start(hydra_config(tmp_path))
     assert sweeping.failures, "no sweep is a success before its cells are counted"
     monkeypatch.setattr(time, "time", lambda: 0.0)
+    monkeypatch.setattr(sweeping, "summary", summary)  # as the job that ran in this process leaves it
     other.on_multirun_start(hydra_config(tmp_path))
     for report, number, result in ((one, 0, "no such data"), (other, 0, summary), (one, 1, summary)):
         config = hydra_config(tmp_path, number)

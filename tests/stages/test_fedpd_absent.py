@@ -46,9 +46,10 @@ def clipped_sums(monkeypatch, own, data):
     """What the client would have noised, a row a batch, [T, P]; the networks stay as they are."""
     recorded = []
 
-    def release(self, parameter, total):
-        recorded.append(total.flatten())
-        parameter.grad = torch.zeros_like(parameter)
+    def release(self, parameters, totals):
+        recorded.extend(total.flatten() for total in totals)
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
 
     monkeypatch.setattr(PrivateStep, "_release", release)
     both = networks()
@@ -107,7 +108,7 @@ def test_a_client_moves_the_sum_of_clipped_updates_by_no_more_than_the_bound(con
     bound = 0.5
 
     def summed(clients):
-        local = trainer._local_training(a_round(trainer, clients))
+        local, _ = trainer._local_training(a_round(trainer, clients))
         return clip(local - trainer.theta, bound)[0].sum(0)
 
     moved = float((summed([0, 1, 2, 3]) - summed([0, 1, 2])).norm())

@@ -192,7 +192,7 @@ def test_a_run_that_broke_while_it_was_built_is_listed_with_its_config(tmp_path,
     def broken(*_, **__):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("fedpriv.session.training.build", broken)
+    monkeypatch.setattr("fedpriv.rounds.trainer.Trainer.__init__", broken)
     with pytest.raises(RuntimeError):
         execute(package.compose(*SMALL, "dp=none"), tmp_path / "run", "")
     (run,) = reader.look([tmp_path])
