@@ -73,6 +73,7 @@ AUDITED: dict[str, tuple[str, ...] | None] = {
     "a sum of clients is divided": SAMPLED,
     "the server's noise": SAMPLED,
     "who takes part follows": SAMPLED,
+    "runs of other seeds": None,  # the identity, which is in the key too, holds the seed
     "a short key file": None,
     "everybody may read": None,
     "dropout masks go": ("dp=ldp", "model=cnn_cifar"),

@@ -20,6 +20,7 @@ Runs on other canaries and keys may be added up, for each canary is in one of th
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +33,7 @@ from fedpriv.audit.sampling import rate_of
 from fedpriv.audit.steps import emptied
 from fedpriv.audit.taps import Bench
 from fedpriv.engine.data import ClientData
-from fedpriv.engine.work import Trained, Work
+from fedpriv.engine.work import Rows, Trained, Work
 from fedpriv.errors import UserError
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.randomness.source import generator, numpy_generator
@@ -132,11 +133,14 @@ class Planted:
         rates = [rate_of(bench.charge(k)) for k in range(setting.clients)]
         self.rates = np.array([1.0 if r is None else r for r in rates])
 
-    def train(self, work: Work, data: ClientData) -> Trained:
+    def groups(self, work: Work, data: ClientData) -> list[Rows]:
+        return self.engine.groups(work, data)
+
+    def train(self, work: Work, data: ClientData, groups: Sequence[Rows] | None = None) -> Trained:
         private = work.private
         if private is None:
-            return self.engine.train(work, data)
-        done = self.engine.train(emptied(work), data)
+            return self.engine.train(work, data, groups)
+        done = self.engine.train(emptied(work), data, groups)
         for position, client in enumerate(work.clients.tolist()):
             steps = int(work.plan.active[position].sum())
             drawn = self.draw.random((steps, self.included.shape[1])) < self.rates[client]

@@ -15,7 +15,7 @@ from fedpriv.audit.taps import Bench
 from fedpriv.privacy.events import Charge
 
 UNLIKELY = 1e-8  # a chance below is no chance
-DRAWS = 300  # rounds or keys
+DRAWS = 600  # rounds or keys
 
 
 def rate_of(charge: Charge | None) -> float | None:
@@ -69,7 +69,7 @@ def _samples(bench: Bench, rates: Sequence[float | None]) -> list[Finding]:
     drawn: list[np.ndarray] = []
     only = np.zeros_like(able)
     only[who] = True
-    for number in range(DRAWS // 4):
+    for number in range(DRAWS // 8):
         bench.reset(number, number % min(rounds, 3))
         heard = bench.round(able=able, train=False)
         if client not in heard.clients or not heard.works:

@@ -12,7 +12,7 @@ shares, or on the server. What comes after must depend on the data through it al
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,8 +23,9 @@ from fedpriv.audit import keys, paid, sampling, shared, steps
 from fedpriv.audit.finding import Finding, Result, judged, unasked
 from fedpriv.audit.spread import ROUNDING, SURE, Moved, alike, moved, tensor_at, together, within
 from fedpriv.audit.taps import Bench, Heard, Messages, quiet
+from fedpriv.engine.base import Engine
 from fedpriv.engine.data import ClientData
-from fedpriv.engine.work import Trained, Work
+from fedpriv.engine.work import Rows, Trained, Work
 from fedpriv.privacy.events import Charge, SampledGaussian
 from fedpriv.privacy.skellam import SampledSkellam
 from fedpriv.randomness.source import generator
@@ -139,7 +140,10 @@ class Replay:
     def __init__(self, rows: Tensor, buffers: Tensor, loss: Tensor):
         self.rows, self.buffers, self.loss = rows, buffers, loss
 
-    def train(self, work: Work, data: ClientData) -> Trained:
+    def groups(self, work: Work, data: ClientData) -> list[Rows]:
+        return [slice(0, len(work.clients))]
+
+    def train(self, work: Work, data: ClientData, groups: Sequence[Rows] | None = None) -> Trained:
         work.rows.copy_(self.rows)
         work.buffers.copy_(self.buffers)
         return Trained(self.loss)
@@ -148,11 +152,14 @@ class Replay:
 class Keeping:
     """An engine that remembers what it gave."""
 
-    def __init__(self, engine: object):
+    def __init__(self, engine: Engine):
         self.engine = engine
 
-    def train(self, work: Work, data: ClientData) -> Trained:
-        done: Trained = self.engine.train(work, data)  # type: ignore[attr-defined]
+    def groups(self, work: Work, data: ClientData) -> list[Rows]:
+        return self.engine.groups(work, data)
+
+    def train(self, work: Work, data: ClientData, groups: Sequence[Rows] | None = None) -> Trained:
+        done = self.engine.train(work, data, groups)
         self.last = Replay(work.rows.clone(), work.buffers.clone(), done.loss.clone())
         return done
 

@@ -26,6 +26,7 @@ from fedpriv.engine.work import Rows, Trained, Work
 from fedpriv.privacy.events import Charge
 from fedpriv.randomness import laplace, poisson
 from fedpriv.randomness.source import Source, key_of
+from fedpriv.rounds import trainer as rounds
 from fedpriv.rounds.setting import Round
 from fedpriv.rounds.trainer import Trainer
 
@@ -128,11 +129,11 @@ class Bench:
         used = engine or trainer.engine
 
         def work(original: Any) -> Any:
-            def train(given: Work, data: ClientData) -> Trained:
+            def train(given: Work, data: ClientData, groups: Sequence[Rows] | None = None) -> Trained:
                 heard.works.append(replace(given, rows=given.rows.clone(), buffers=given.buffers.clone()))
                 heard.data.append(data)
                 heard.sources.append(given.source)
-                result: Trained = original(given, data)
+                result: Trained = original(given, data, groups)
                 return result
 
             return train
@@ -204,6 +205,7 @@ class Bench:
             for owner, name, tap in taps:
                 stack.enter_context(_instead(owner, name, tap(getattr(owner, name))))
             stack.enter_context(_instead(trainer, "engine", used))
+            stack.enter_context(patch.object(rounds, "_BLOCK", 1 << 62))  # all messages pass at once
             stack.enter_context(_instead(trainer, "wiring", replace(trainer.wiring, participation=watched)))
             if able is not None:
                 stack.enter_context(_instead(trainer.ledger, "eligible", lambda: able))

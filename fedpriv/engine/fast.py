@@ -22,8 +22,8 @@ from fedpriv.engine.data import ClientData
 from fedpriv.engine.dropout import sample_names
 from fedpriv.engine.fold import Fold
 from fedpriv.engine.layout import Layout
-from fedpriv.engine.tape import Batch, Cost, StackedNet, stack
-from fedpriv.engine.work import Rows, Trained, Work
+from fedpriv.engine.tape import Batch, Cost, StackedNet, Tape, stack
+from fedpriv.engine.work import Private, Rows, Trained, Work
 
 _CACHE = 24 << 20  # bytes of weights a chunk may hold on a CPU
 _LIGHT = 16 << 20  # multiplications a step of all clients below which threads cost more than they bring
@@ -181,60 +181,82 @@ class FastEngine(Engine):
             if isinstance(chosen, Tensor) and staying[step] < len(chunk.rows):
                 chunk = chunk.first(staying[step])
                 weights, buffers = self.layout.views(chunk.rows), self.buffers.views(chunk.statistics)
-            rows, sizes, shared = chunk.rows, chunk.sizes, chunk.shared
-            count, tape = counts[step][: len(rows)], None
+            count, tape, factor = counts[step][: len(chunk.rows)], None, chunk.active
             x, y = take(step)
             if width := max(count):
-                mask, own = chunk.masks[:, step, :width], chunk.owns[:, step, :width]  # [C, B]
-                names = None
-                if net.dropouts:
-                    names = sample_names(chunk.who, chunk.samples[:, step, :width])  # [C, B]
-                    for dropout in net.dropouts:
-                        dropout.name(work.source, names.flatten(), step)
-                seen = sizes.sum(1) if chunk.measured is not None else sizes[:, step]  # [C]
-                factor = own / seen.clamp(min=1)[:, None]
-                weight = None
-                if shared is not None and not work.private:
-                    others = shared.sum(1) if chunk.measured is not None else shared[:, step]
-                    weight, factor = factor + (mask - own) / others.clamp(min=1)[:, None], mask
-                with torch.enable_grad():
-                    tape = net.tape(weights, buffers, Batch(x, y, mask, count, weight, names))
-                total[: len(rows)] += (tape.losses * own).sum(1)
-                if chunk.measured is not None:
+                tape, factor = self._taped(net, weights, buffers, work, chunk, step, count, x, y)
+                total[: len(chunk.rows)] += (tape.losses * chunk.owns[:, step, :width]).sum(1)
+            if chunk.measured is not None:
+                if tape is not None:
                     tape.add(self.layout.views(chunk.measured), factor, 1.0)
-                    continue
-                if work.private:
-                    clip = work.private.clip_norm
-                    norms = tape.square_norms().sqrt()
-                    sound = norms.isfinite()
-                    # A sample whose gradient overflowed is left out, for nothing else bounds it. A CPU first
-                    # asks whether there is one; another device would have to wait for the answer.
-                    if self.device.type != "cpu" or not bool(sound.all()):
-                        tape.drop(~sound)
-                        norms = norms.masked_fill(~sound, torch.inf)
-                    factor = own * clip / norms.clamp(min=clip) / work.private.lot
-                    if shared is not None:  # not clipped, for they are no secret
-                        factor = factor + (mask - own) * sound / shared[:, step, None].clamp(min=1)
+                continue
             lr = work.lr[step]
             if work.plain:
                 if tape is not None:
                     tape.add(weights, factor, -lr)
                 if work.private:
                     scale = -lr / work.private.lot * work.private.noise_std[chunk.here]
-                    add_noise(rows, scale * chunk.active[:, step], step)
+                    add_noise(chunk.rows, scale * chunk.active[:, step], step)
             else:
-                gradient = torch.zeros_like(rows)
+                gradient = torch.zeros_like(chunk.rows)
                 if tape is not None:
                     tape.add(self.layout.views(gradient), factor, 1.0)
                 if work.private:
                     add_noise(gradient, work.private.noise_std[chunk.here] / work.private.lot, step)
                 self._general_step(work, chunk, gradient, step)
             if work.after_step:
-                work.after_step(rows[:, : self.layout.sent], chunk.here)
+                work.after_step(chunk.rows[:, : self.layout.sent], chunk.here)
         everyone.write(work)
         every = everyone.sizes.sum(1)
         mean = (total / every.clamp(min=1)).nan_to_num(nan=torch.inf)
         loss[everyone.here] = torch.where(every > 0, mean, torch.nan).to(loss.dtype)
+
+    def _taped(
+        self,
+        net: StackedNet,
+        weights: dict[str, Tensor],
+        buffers: dict[str, Tensor],
+        work: Work,
+        chunk: Chunk,
+        step: int,
+        count: list[int],
+        x: Tensor,
+        y: Tensor,
+    ) -> tuple[Tape, Tensor]:
+        """One pass of a step's batches, and how much each sample's gradient counts, [C, B]."""
+        sizes, shared, width = chunk.sizes, chunk.shared, max(count)
+        mask, own = chunk.masks[:, step, :width], chunk.owns[:, step, :width]  # [C, B]
+        names = None
+        if net.dropouts:
+            names = sample_names(chunk.who, chunk.samples[:, step, :width])  # [C, B]
+            for dropout in net.dropouts:
+                dropout.name(work.source, names.flatten(), step)
+        seen = sizes.sum(1) if chunk.measured is not None else sizes[:, step]  # [C]
+        factor = own / seen.clamp(min=1)[:, None]
+        weight = None
+        if shared is not None and not work.private:
+            others = shared.sum(1) if chunk.measured is not None else shared[:, step]
+            weight, factor = factor + (mask - own) / others.clamp(min=1)[:, None], mask
+        with torch.enable_grad():
+            tape = net.tape(weights, buffers, Batch(x, y, mask, count, weight, names))
+        if not work.private:
+            return tape, factor
+        factor, sound = self._clipped(tape, own, work.private)
+        if shared is not None:  # not clipped, for they are no secret
+            factor = factor + (mask - own) * sound / shared[:, step, None].clamp(min=1)
+        return tape, factor
+
+    def _clipped(self, tape: Tape, own: Tensor, private: Private) -> tuple[Tensor, Tensor]:
+        """What is left of each own sample's gradient, and whether it is a number at all, [C, B] both."""
+        norms = tape.square_norms().sqrt()
+        sound = norms.isfinite()
+        # A sample whose gradient overflowed is left out, for nothing else bounds it. A CPU first asks whether
+        # there is one; another device would have to wait for the answer.
+        if self.device.type != "cpu" or not bool(sound.all()):
+            tape.drop(~sound)
+            norms = norms.masked_fill(~sound, torch.inf)
+        clip = private.clip_norm
+        return own * clip / norms.clamp(min=clip) / private.lot, sound
 
     def _general_step(self, work: Work, chunk: Chunk, gradient: Tensor, step: int) -> None:
         """Momentum, weight decay, an algorithm's correction, and a learning rate of its own at home."""
