@@ -129,11 +129,11 @@ def test_data_that_changed_under_a_continued_run_are_noticed(fedpriv, tmp_path, 
 
     original, calls = FastEngine.train, []
 
-    def dies_in_round_2(self, work, data):
+    def dies_in_round_2(self, work, data, *groups):
         calls.append(1)
         if len(calls) == 2:
             raise OSError("power cut")
-        return original(self, work, data)
+        return original(self, work, data, *groups)
 
     features(tmp_path / "own.npz")
     monkeypatch.setattr(FastEngine, "train", dies_in_round_2)
