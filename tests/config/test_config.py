@@ -2,6 +2,7 @@
 
 import inspect
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import get_type_hints
 
 import pytest
@@ -23,6 +24,10 @@ OPTIONS = [(group, name) for group in GROUPS for name in catalogue.options(group
 def test_every_option_composes_and_passes_the_check(config, group, name):
     cfg = config(f"{group}={name}")
     check(cfg)
+    if name == "mlflow" and find_spec("mlflow") is None:  # an extra that the tests do without
+        with pytest.raises(UserError, match=r"pip install 'fedpriv\[mlflow\]'"):
+            make(cfg, group)
+        return
     assert make(cfg, group, shape=(3, 64, 64), classes=10, vocabulary=50) is not None
 
 

@@ -160,7 +160,7 @@ def _(patch):
 
 @fault("a table is made of a list in every step", "pixels made ready in steps", "waits")
 def _(patch):
-    patch.setattr("fedpriv.datasets.data.there", lambda values, device: values.to(device))
+    patch.setattr("fedpriv.accelerator.there", lambda values, device: values.to(device))
 
 
 @fault("distilling leaves out overflown samples by a boolean index", "fedpd for samples", "waits")

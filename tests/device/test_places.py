@@ -103,10 +103,11 @@ def test_a_device_that_lacks_nothing_refuses_nothing():
 
 
 def test_chunks_follow_what_is_free_and_the_size_of_numbers(monkeypatch):
-    """A weight takes four copies and 32 bytes of drawing, an activation itself, in half of a mebibyte."""
+    """A weight takes four copies and 32 bytes of drawing, an activation itself, in half of a mebibyte: that
+    fits 10 and 7 times, of which the power of two below is taken."""
     monkeypatch.setattr(room, "free_bytes", lambda device: 1 << 20)
-    assert room.for_clients(WHERE, 1000, 500, 4) == 524_288 // (1000 * (4 * 4 + 32) + 500 * 4) == 10
-    assert room.for_clients(WHERE, 1000, 500, 8) == 524_288 // (1000 * (4 * 8 + 32) + 500 * 8) == 7
+    assert 524_288 // (1000 * (4 * 4 + 32) + 500 * 4) == 10 and room.for_clients(WHERE, 1000, 500, 4) == 8
+    assert 524_288 // (1000 * (4 * 8 + 32) + 500 * 8) == 7 and room.for_clients(WHERE, 1000, 500, 8) == 4
     assert room.for_clients(WHERE, 10**9, 500, 8) == 1
     assert room.for_samples(WHERE, 100, 4) == 262_144 // 400
     assert room.for_samples(WHERE, 100, 8) == 262_144 // 800

@@ -179,11 +179,11 @@ def test_a_key_is_made_whole_for_its_owner_only_and_deleted_at_the_end(fedpriv, 
     secret, original = (*SMALL, "noise_seed=os", "checkpoint.every=1", "hydra.run.dir=a"), FastEngine.train
     rounds = []
 
-    def cut(self, work, data):
+    def cut(self, work, data, *groups):
         rounds.append(1)
         if len(rounds) == 3:
             raise RuntimeError("power cut")
-        return original(self, work, data)
+        return original(self, work, data, *groups)
 
     monkeypatch.setattr(FastEngine, "train", cut)
     assert fedpriv("run", *secret).code == 1

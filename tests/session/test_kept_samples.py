@@ -78,12 +78,12 @@ def test_a_continued_run_ends_with_the_same_files(fedpriv, tmp_path, monkeypatch
     assert fedpriv("run", *asked, "hydra.run.dir=whole").code == 0
     calls, original = 0, FastEngine.train
 
-    def dies_in_round_4(self, work, data):
+    def dies_in_round_4(self, work, data, *groups):
         nonlocal calls
         calls += 1
         if calls == 4:
             raise OSError("power cut")
-        return original(self, work, data)
+        return original(self, work, data, *groups)
 
     monkeypatch.setattr(FastEngine, "train", dies_in_round_4)
     assert fedpriv("run", *asked, "hydra.run.dir=broken").code == 1
