@@ -197,7 +197,7 @@ def test_a_data_set_is_a_class_and_a_file(tmp_path, monkeypatch, capsys):
         catalogue.contents.cache_clear()
         catalogue.targets.cache_clear()
     shown = capsys.readouterr().out
-    assert "fmnist" in shown and "digits" not in shown
+    assert "fmnist" in shown and "│ digits" not in shown
 
 
 # -- what is shown
