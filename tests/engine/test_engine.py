@@ -53,7 +53,15 @@ def both(name: str, work_of, double: bool = True):
     return out
 
 
-@pytest.mark.parametrize("name", MODELS)
+SLOW = pytest.mark.long  # eleven million weights, against a loop
+
+
+def seldom(*names: str) -> list:
+    """The models, the largest marked as taking long."""
+    return [pytest.param(n, marks=SLOW) if n == "resnet18" else n for n in names]
+
+
+@pytest.mark.parametrize("name", seldom(*MODELS))
 def test_gradients_and_clipped_sums_equal_opacus(name):
     network, layout, stats, rows, buffers, samples = make(name)
     net = stack(network)
@@ -84,14 +92,14 @@ def test_gradients_and_clipped_sums_equal_opacus(name):
         torch.testing.assert_close(tape.losses[client], losses)
 
 
-@pytest.mark.parametrize("name", [n for n in MODELS if n != "resnet18 imagenet stem"])
+@pytest.mark.parametrize("name", seldom(*(n for n in MODELS if n != "resnet18 imagenet stem")))
 def test_one_private_round_equals_the_loop(name):
     (fast, _, fast_loss), (loop, _, loop_loss) = both(name, round_of)
     torch.testing.assert_close(fast, loop)
     torch.testing.assert_close(fast_loss, loop_loss, equal_nan=True, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "resnet18"])
+@pytest.mark.parametrize("name", seldom("mlp", "cnn", "resnet18"))
 def test_one_plain_round_equals_the_loop(name):
     (fast, _, _), (loop, _, _) = both(name, partial(round_of, private=False))
     torch.testing.assert_close(fast, loop)

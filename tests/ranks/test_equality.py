@@ -16,7 +16,7 @@ def alone(tmp_path_factory) -> dict[str, tuple]:
         return {name: left(run(place / name, *case)) for name, case in CASES.items()}
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.long), 3])
 def test_ranks_do_not_change_a_bit(count: int, alone: dict[str, tuple], tmp_path: Path, monkeypatch):
     train, shares = FastEngine.train, []
 

@@ -103,6 +103,7 @@ def killed(runs, tmp_path) -> Path:
 # -- resume=false
 
 
+@pytest.mark.long
 def test_a_kill_while_a_run_is_forgotten_leaves_no_other_runs_numbers(runs, tmp_path, monkeypatch):
     """At every step: the old run's command ends with its numbers, the new one's with a line."""
     original, steps = Path.unlink, sum(map(len, FORGET))
