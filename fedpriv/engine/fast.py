@@ -28,7 +28,7 @@ from fedpriv.engine.work import Private, Rows, Trained, Work
 _CACHE = 24 << 20  # bytes of weights a chunk may hold on a CPU
 _LIGHT = 16 << 20  # multiplications a step of all clients below which threads cost more than they bring
 _LIGHT_ELSEWHERE = 4 << 30  # the same for devices
-_WORTH, _GROUPS = 4, 24  # groups that this much work is divided into, and the most for more work
+_SHARED, _GROUPS = 2, 12  # groups come in twos; and how many there are where there is much work
 _ACTIVATIONS = 96 << 20  # bytes of activations a chunk may hold; with more, each step asks for new pages
 _EVALUATION = 64 << 20  # bytes of activations a worker may hold when only predicting
 _UNSEEN = 1 << 16  # numbers a sample is taken to need before any training
@@ -89,10 +89,10 @@ class FastEngine(Engine):
             fitting = room.for_clients(self.device, self.layout.total, floats, size)
         fair, light = clients, _LIGHT if on_cpu else _LIGHT_ELSEWHERE
         if clients * products >= light:
-            fair = max(light // (_WORTH * products), -(-clients // _GROUPS))
+            fair = max(2 * light // products, -(-clients // _GROUPS))
         count = -(-clients // max(1, min(fitting, fair)))
-        if count > 1:  # so that two or four workers have as much to do
-            count = min(clients, -(-count // _WORTH) * _WORTH)
+        if count > 1:  # so that two workers have as much to do
+            count = min(clients, -(-count // _SHARED) * _SHARED)
         steps = work.plan.active.sum(1)
         if bool((steps == steps[0]).all()):
             return [slice(clients * n // count, clients * (n + 1) // count) for n in range(count)]
