@@ -190,13 +190,14 @@ def test_a_data_set_is_a_class_and_a_file(tmp_path, monkeypatch, capsys):
         "# One more.\n_target_: fedpriv.datasets.mnist_sets.FashionMNIST\n"
     )
     monkeypatch.setattr(catalogue, "files", lambda package: tmp_path)
-    catalogue.contents.cache_clear()
-    catalogue.targets.cache_clear()
+    kept = (catalogue.written, catalogue.contents, catalogue.targets)
+    for each in kept:
+        each.cache_clear()
     try:
         assert data_list(tmp_path) == 0
     finally:
-        catalogue.contents.cache_clear()
-        catalogue.targets.cache_clear()
+        for each in kept:
+            each.cache_clear()
     shown = capsys.readouterr().out
     assert "fmnist" in shown and not re.search("^│ digits", shown, re.MULTILINE)
 
