@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from fedpriv.audit.finding import Result
 from fedpriv.figures.grid import grid
+from fedpriv.figures.saving import save_png
 from fedpriv.figures.style import COLOURS
-from fedpriv.files import atomically
 
 _FAR = 30.0  # times the largest bar, from which a promise asks for a logarithmic axis
 
@@ -63,8 +63,7 @@ def draw(results: Sequence[Result], title: str, path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)
     figure.suptitle(title, fontsize=9)
-    with atomically(path) as file:
-        figure.savefig(file, format="png", metadata={"Software": None})
+    save_png(figure, path)
 
 
 def draw_images(pictures: dict[str, list[np.ndarray]], path: Path) -> None:
@@ -77,5 +76,4 @@ def draw_images(pictures: dict[str, list[np.ndarray]], path: Path) -> None:
         title="What an attacker rebuilds: raw samples, for looking and not for a release",
         shared=False,
     )
-    with atomically(path) as file:
-        figure.savefig(file, format="png", metadata={"Software": None})
+    save_png(figure, path)

@@ -53,18 +53,9 @@ def setting() -> Setting:
 
 def round_of(facts: Setting, clients: Any, constant: bool = True) -> Round:
     who = np.array(clients, dtype=np.int64)
-    return Round(
-        number=0,
-        clients=who,
-        expected=facts.sample_rate * facts.clients if constant else float(max(1, len(who))),
-        constant_weights=constant,
-        sizes=facts.sizes[who],
-        steps=facts.steps[who],
-        lr=0.1,
-        budgets=facts.budgets[who],
-        noise=np.ones(len(who)),
-        start=torch.zeros(WIDTH),
-    )
+    expected = facts.sample_rate * facts.clients if constant else float(max(1, len(who)))
+    noise = np.ones(facts.clients)
+    return facts.round(0, who, expected, constant, lr=0.1, noise=noise, start=torch.zeros(WIDTH))
 
 
 def source(number: int = 0) -> Source:

@@ -11,7 +11,8 @@ from matplotlib.colors import ListedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedpriv.files import atomically, write_table
+from fedpriv.figures.saving import save_png
+from fedpriv.files import write_table
 from fedpriv.partitions.base import Split, label_counts
 
 SHOWN = 200
@@ -24,9 +25,7 @@ def save(split: Split, y_train: np.ndarray, y_test: np.ndarray, classes: int, fo
     train = label_counts(split.train, np.asarray(y_train), classes)
     test = label_counts(split.test, np.asarray(y_test), classes)
     _write_table(train, test, folder / "partition.csv")
-    # Without the version stamp the same partition gives the same bytes.
-    with atomically(folder / "partition.png") as file:
-        draw(train).savefig(file, format="png", metadata={"Software": None})
+    save_png(draw(train), folder / "partition.png")
 
 
 def _write_table(train: np.ndarray, test: np.ndarray, path: Path) -> None:

@@ -41,6 +41,31 @@ class Setting:
         """The most rounds a client can be drawn for."""
         return self.rounds if self.schedule is None else self.planned
 
+    def round(
+        self,
+        number: int,
+        clients: np.ndarray,
+        expected: float,
+        constant_weights: bool,
+        *,
+        lr: float,
+        noise: np.ndarray,
+        start: Tensor,
+    ) -> "Round":
+        """A round of these clients [C]; `noise` is everybody's, [K]."""
+        return Round(
+            number=number,
+            clients=clients,
+            expected=expected,
+            constant_weights=constant_weights,
+            sizes=self.sizes[clients],
+            steps=self.steps[clients],
+            lr=lr,
+            budgets=self.budgets[clients],
+            noise=noise[clients],
+            start=start,
+        )
+
 
 @dataclass(frozen=True)
 class Round:

@@ -96,17 +96,9 @@ class Trainer:
     def round(self) -> RoundResult:
         began, number, setting = time.perf_counter(), self.next_round, self.setting
         clients, expected = self._participants(number)
-        round_ = Round(
-            number=number,
-            clients=clients,
-            expected=expected,
-            constant_weights=self.wiring.constant_weights,
-            sizes=setting.sizes[clients],
-            steps=setting.steps[clients],
-            lr=self.sgd.lr,
-            budgets=setting.budgets[clients],
-            noise=self.ledger.guarantee.noise[clients],
-            start=self.theta,
+        constant, noise = self.wiring.constant_weights, self.ledger.guarantee.noise
+        round_ = setting.round(
+            number, clients, expected, constant, lr=self.sgd.lr, noise=noise, start=self.theta
         )
         draws = {part: self.source.of(part, number) for part in ("clients", "upload", "server")}
         local, groups = self._local_training(round_)

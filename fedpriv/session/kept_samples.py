@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 from fedpriv.building import Run
 from fedpriv.errors import UserError
-from fedpriv.files import atomically, write_atomically
+from fedpriv.files import write_atomically
 from fedpriv.rounds.trainer import Trainer
 from fedpriv.session.claim import SAMPLES
 
@@ -79,6 +79,7 @@ class KeptSamples:
         if not self.kept:
             return
         from fedpriv.figures.grid import grid  # matplotlib, for those who want the picture
+        from fedpriv.figures.saving import save_png
 
         rounds = sorted(self.kept)
         original, labels, clients = (t.cpu().numpy() for t in (self.original, self.labels, self.clients))
@@ -104,5 +105,4 @@ class KeptSamples:
             title="A training sample of each client, as its own transform hands it to the model",
             shared=True,
         )
-        with atomically(folder / SAMPLES[1]) as file:
-            figure.savefig(file, format="png", metadata={"Software": None})
+        save_png(figure, folder / SAMPLES[1])

@@ -37,18 +37,8 @@ def setting(
 def round_of(facts: Setting, clients=None, secret=False) -> Round:
     clients = np.arange(facts.clients) if clients is None else np.array(clients)
     expected = facts.sample_rate * facts.clients if secret else len(clients)
-    return Round(
-        number=0,
-        clients=clients,
-        expected=expected,
-        constant_weights=secret,
-        sizes=facts.sizes[clients],
-        steps=facts.steps[clients],
-        lr=0.1,
-        budgets=facts.budgets[clients],
-        noise=np.ones(len(clients)),
-        start=torch.zeros(DIMENSION),
-    )
+    noise = np.ones(facts.clients)
+    return facts.round(0, clients, expected, secret, lr=0.1, noise=noise, start=torch.zeros(DIMENSION))
 
 
 def epsilon_of(guarantee, facts: Setting, rounds: int, which="claimed") -> float:

@@ -13,7 +13,6 @@ from fedpriv.engine import batches
 from fedpriv.engine.data import ClientData
 from fedpriv.mechanisms.client_level import clip
 from fedpriv.randomness.source import Source
-from fedpriv.rounds.setting import Round
 from fedpriv.stages.fedpd import cache
 from fedpriv.stages.fedpd.distil import distil
 from fedpriv.stages.fedpd.private_step import PrivateStep
@@ -81,18 +80,8 @@ def test_a_sample_moves_the_clipped_sums_by_no_more_than_the_clip(config, monkey
 def a_round(trainer, clients):
     setting = trainer.setting
     clients = np.asarray(clients, dtype=np.int64)
-    return Round(
-        number=0,
-        clients=clients,
-        expected=4.0,
-        constant_weights=True,
-        sizes=setting.sizes[clients],
-        steps=setting.steps[clients],
-        lr=trainer.sgd.lr,
-        budgets=setting.budgets[clients],
-        noise=trainer.ledger.guarantee.noise[clients],
-        start=trainer.theta,
-    )
+    noise = trainer.ledger.guarantee.noise
+    return setting.round(0, clients, 4.0, True, lr=trainer.sgd.lr, noise=noise, start=trainer.theta)
 
 
 def test_a_client_moves_the_sum_of_clipped_updates_by_no_more_than_the_bound(config):

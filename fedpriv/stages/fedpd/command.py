@@ -13,7 +13,8 @@ from fedpriv.building import build
 from fedpriv.datasets.data import Data
 from fedpriv.errors import UserError
 from fedpriv.figures.grid import grid
-from fedpriv.files import atomically, write_table
+from fedpriv.figures.saving import save_png
+from fedpriv.files import write_table
 from fedpriv.parts.making import make
 from fedpriv.randomness.source import seed_for
 from fedpriv.rounds.trainer import Trainer
@@ -84,8 +85,7 @@ def distilled(cfg: DictConfig, own: dict[str, Any]) -> int:
             title="White-box inversion of shared features: what an attacker who knows the distiller rebuilds",
             shared=False,
         )
-        with atomically(folder / "inversion.png") as file:
-            figure.savefig(file, format="png", metadata={"Software": None})
+        save_png(figure, folder / "inversion.png")
     except OSError as problem:
         raise UserError(f"out={folder}: cannot be written ({problem.strerror}); choose another") from problem
     for row in table:

@@ -192,18 +192,10 @@ class OfClients(Protected):
         vector_to_parameters(start + self.mechanism.server(aggregate, round_, largest, draw), parameters)
 
     def _round(self, number: int, start: Tensor) -> Round:
-        setting, clients = self.setting, self.participants[number]
-        return Round(
-            number=number,
-            clients=clients,
-            expected=setting.sample_rate * setting.clients,
-            constant_weights=True,
-            sizes=setting.sizes[clients],
-            steps=setting.steps[clients],
-            lr=self.recipe.lr,
-            budgets=setting.budgets[clients],
-            noise=self.ledger.guarantee.noise[clients],
-            start=start,
+        setting, noise = self.setting, self.ledger.guarantee.noise
+        expected = setting.sample_rate * setting.clients
+        return setting.round(
+            number, self.participants[number], expected, True, lr=self.recipe.lr, noise=noise, start=start
         )
 
 
