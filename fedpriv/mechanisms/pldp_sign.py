@@ -22,6 +22,7 @@ from fedpriv.errors import positive
 from fedpriv.mechanisms.base import unprotected
 from fedpriv.mechanisms.perturbed_models import SendsModels
 from fedpriv.mechanisms.pldp_gaussian import gaussian_guarantee, noisy
+from fedpriv.parts.base import by_client
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.randomness.source import Source
 from fedpriv.rounds.setting import Round, Setting
@@ -53,6 +54,7 @@ class PLDPSign(SendsModels):
             details={"sensitivity": self.sensitivity},
         )
 
+    @by_client
     def perturb(self, weights: Tensor, round_: Round, source: Source) -> Tensor:
         if not self.noise:
             return weights.sign()

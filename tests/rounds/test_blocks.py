@@ -15,11 +15,12 @@ APART = [
     ("dp=cdp", "algorithm=ppsgd"),
     ("dp=ldp",),
     ("dp=none", "algorithm=fedprox"),
+    ("dp=none", "algorithm=scaffold"),
+    ("dp=none", "algorithm=scaffold", "algorithm.option=I", "sample_rate=0.7"),
 ]
 TOGETHER = [
     ("dp=cdp", "dp_variant.bound=paper"),
     ("dp=none", "algorithm=fednova"),
-    ("dp=none", "algorithm=scaffold"),
     ("dp=ldp", "aggregator=pfa", "budget=mixgauss1"),
     ("dp=ddp",),
 ]
