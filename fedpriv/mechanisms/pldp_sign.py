@@ -27,6 +27,8 @@ from fedpriv.privacy.ledger import Guarantee
 from fedpriv.randomness.source import Source
 from fedpriv.rounds.setting import Round, Setting
 
+TIE = 2.0**-20  # a weighted mean of signs below it is 0: no sum of floats in any order tells it apart
+
 
 class PLDPSign(SendsModels):
     def __init__(
@@ -63,7 +65,10 @@ class PLDPSign(SendsModels):
 
     def server(self, aggregate: Tensor, round_: Round, largest_weight: float, source: Source) -> Tensor:
         kept = torch.equal(aggregate, round_.start.to(aggregate))  # nobody was selected: the old model stays
-        model = aggregate.sign() if self.server_sign and not kept else aggregate
+        if self.server_sign and not kept:
+            model = aggregate.sign().masked_fill_(aggregate.abs() < TIE, 0)
+        else:
+            model = aggregate
         return super().server(model, round_, largest_weight, source)
 
 

@@ -36,6 +36,7 @@ class Ranks:
     rank, count = 0, 1
     here = 1  # ranks on this machine
     echo = 0.0
+    received = 0  # bytes of tensors and lists that this rank was given by others
 
     def share(self, items: Sequence[T], rank: int | None = None) -> Sequence[T]:
         """The neighbouring ones of `items` that are a rank's, by default this one's."""
@@ -83,7 +84,6 @@ class Group(Ranks):
         self.busy = False  # whether the others are doing something, instead of waiting for a word
         self.echo = 0.0  # seconds in which a launcher passes on a Ctrl-C that all have had already
         self.others: list[subprocess.Popen[bytes]] = []  # processes that this one has started
-        self.received = 0  # bytes of tensors and lists that this rank was given by others
         gpus = torch.cuda.is_available() and dist.is_nccl_available()
         with _met():
             dist.init_process_group(
