@@ -1,7 +1,9 @@
 """The clients' store of several ranks: each keeps its own clients' rows, and only participants' travel."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,17 +19,25 @@ CLIENTS, COUNT, WIDTH = 11, 3, 4
 class Thread(Group):
     """A rank whose exchanges go through a list of all of them, in one process."""
 
-    def __init__(self, rank: int, count: int):
-        self.rank, self.count = rank, count
-        self.sent: list[tuple[torch.Tensor, list[torch.Tensor]]] = []
+    def __init__(self, rank: int, count: int, mail: list):
+        self.rank, self.count, self.mail = rank, count, mail
+        self.sent: list[tuple] = []
 
     def carry(self, tensor, leaving, arriving):
         self.sent.append((tensor, leaving, arriving))
 
+    def hand(self, rows, source, target):
+        if self.rank == source:
+            self.mail.append((source, target, rows.clone()))
+        elif self.rank == target:
+            place = next(n for n, (*both, _) in enumerate(self.mail) if both == [source, target])
+            rows[:] = self.mail.pop(place)[2]
+
 
 def divided() -> list[DividedStore]:
     """Three ranks' stores, in which client k's row is k everywhere."""
-    stores = [DividedStore(CLIENTS, Thread(rank, COUNT)) for rank in range(COUNT)]
+    mail: list = []
+    stores = [DividedStore(CLIENTS, Thread(rank, COUNT, mail)) for rank in range(COUNT)]
     for store in stores:
         store.claim("own", torch.zeros(WIDTH))
         first = int((store._places < CLIENTS).nonzero()[0])
@@ -81,6 +91,36 @@ def test_a_client_that_is_not_here_is_an_error_and_not_somebody_else():
         here = [k for k in range(CLIENTS) if stores[0].at(torch.tensor([k])) < len(stores[0]["own"])]
         assert here == [0, 1, 2, *part]
     assert len(stores[0]["own"]) == 4, "room for one guest at a time is enough"
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_all_rows_are_written_by_the_first_rank_and_read_by_it_again(
+    on_disk: bool, tmp_path: Path, monkeypatch
+):
+    stores, nowhere, files, memmap = divided(), torch.arange(0), [], np.memmap
+    monkeypatch.setattr(np, "memmap", lambda *how, **more: files.append(how) or memmap(*how, **more))
+    for store in stores:  # a guest is nobody's row
+        store.fetch([torch.tensor([10]), nowhere, nowhere])
+    exchange(stores)
+    for store in reversed(stores):  # the first one last, for it is given what the others send
+        whole = store.whole(tmp_path if on_disk else None)
+    state = whole.state()
+    assert state["own"][:, 0].tolist() == list(range(CLIENTS)) and list(tmp_path.iterdir()) == []
+    assert len(files) == on_disk
+    for store, given in zip(stores, ({"own": state["own"] + 100}, {}, {}), strict=True):
+        store.load(given)
+    kept = torch.cat([store["own"][: store.clients, 0] for store in stores])
+    assert kept.tolist() == list(range(100, 100 + CLIENTS))
+
+
+def test_groups_are_told_only_where_free_memory_decides_them():
+    told = []
+    engine = SimpleNamespace(groups=lambda work, data: [slice(0, 2)])
+    ranks = SimpleNamespace(from_first=lambda groups: told.append(groups) or [slice(0, 1), slice(1, 2)])
+    for device, groups in (("cpu", [slice(0, 2)]), ("meta", [slice(0, 1), slice(1, 2)])):
+        trainer = SimpleNamespace(engine=engine, ranks=ranks, theta=torch.empty(1, device=device))
+        assert Trainer._groups(trainer, None, None) == groups
+    assert told == [[slice(0, 2)]]
 
 
 MANY = (
