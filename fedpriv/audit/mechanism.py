@@ -21,8 +21,9 @@ from torch import Tensor
 
 from fedpriv.audit import steps
 from fedpriv.audit.finding import Finding, Result, judged
-from fedpriv.audit.sensitivity import Worst
-from fedpriv.audit.taps import Bench, Heard, quiet
+from fedpriv.audit.noise import quiet
+from fedpriv.audit.taps import Bench, Heard
+from fedpriv.audit.worst import Worst
 from fedpriv.privacy.events import Charge, SampledGaussian
 from fedpriv.privacy.shuffling import Reports
 from fedpriv.rounds.setting import Round

@@ -13,8 +13,9 @@ from dp_accounting.pld import PLDAccountant
 from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 
 from fedpriv.audit.finding import Finding, judged, unasked
+from fedpriv.audit.noise import quiet
 from fedpriv.audit.sampling import rate_of
-from fedpriv.audit.taps import Bench, quiet
+from fedpriv.audit.taps import Bench
 from fedpriv.privacy.events import ORDERS, Charge, SampledGaussian
 from fedpriv.privacy.skellam import SampledSkellam
 

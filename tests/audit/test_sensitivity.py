@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from fedpriv.audit import mechanism, sensitivity
-from fedpriv.audit.taps import Bench, quiet
+from fedpriv.audit.noise import quiet
+from fedpriv.audit.taps import Bench
 from fedpriv.engine.work import Private
 from fedpriv.mechanisms.ldp import DPSGD
 from fedpriv.mechanisms.participation import Poisson
