@@ -19,6 +19,7 @@ from fedpriv.audit.taps import Bench
 from fedpriv.files import write_table
 from fedpriv.session.screen import silence
 
+TWICE = "clients=9 rounds=6 participations=2 separation=2 sample_rate=0.3333333333"
 SMALL = ("model.sizes=[24]", "threads=1")
 PARTS: dict[str, tuple[str, ...]] = {
     "dp": (
@@ -36,9 +37,17 @@ PARTS: dict[str, tuple[str, ...]] = {
         "dp=duchi upload=shuffled",
         "dp=pldp_gaussian",
         "dp=pldp_sign",
+        "dp=cdp_correlated",
+        "dp=cdp_correlated dp_variant.matrix=blt",
+        "dp=cdp_correlated dp_variant.matrix=tree",
+        f"dp=cdp_correlated {TWICE}",
+        f"dp=cdp_correlated dp_variant.matrix=blt {TWICE}",
+        "dp=ldp_update",
+        "dp=ldp_update dp_variant.noise=laplace",
     ),
     "agg": ("", "agg=size", "agg=pfa", "agg=weiavg", "agg=pfa_plus upload=projected"),
     "algorithm": ("", "algorithm=fedprox", "algorithm=fednova", "algorithm=ppsgd", "algorithm=dp_scaffold"),
+    "server": ("", "", "", "server=momentum", "server=adam", "server=yogi"),
     "transform": ("", "transform=linear", "transform=tanh"),
     "stage": ("", "", "", "stage=fedpd stage.share=raw"),
     "budget": ("", "budget=uniform", "budget=mixgauss1"),
@@ -54,6 +63,9 @@ METHODS = {
     "duchi": "dp=duchi",
     "pldp_gaussian": "dp=pldp_gaussian",
     "pldp_sign": "dp=pldp_sign",
+    "cdp_correlated": "dp=cdp_correlated dp_variant.matrix=blt",
+    "cdp_correlated twice": "dp=cdp_correlated rounds=16 participations=2 separation=4 sample_rate=0.125",
+    "ldp_update": "dp=ldp_update",
     "fedpd": "dp=ldp stage=fedpd stage.rounds=1 stage.latent=8 stage.cache=false",
 }
 OF_TABLE = ("model.sizes=[32]", "clients=20", "rounds=15", "threads=1")

@@ -13,19 +13,34 @@ from torch import Tensor
 from fedpriv.audit.finding import Finding, judged
 from fedpriv.audit.spread import ROUNDING, Moved, moved, tensor_at, together
 from fedpriv.audit.taps import Bench
-from fedpriv.privacy.events import Charge, SampledGaussian
+from fedpriv.privacy.events import Charge, Joint, Laplace, SampledGaussian
 from fedpriv.privacy.skellam import SampledSkellam
 
 
-def multiplier(charge: Charge | None) -> float | None:
-    """Deviation of the noise over the largest move that is charged, or None where that is not said."""
+def multiplier(charge: Charge | None, count: int = 1) -> float | None:
+    """Deviation of the noise (Laplace: its scale) over the largest move that is charged, or None where that
+    is not said. `count`: of participations that share noise."""
     if charge is None or not charge:
         return None
     if all(isinstance(e, SampledGaussian) for e in charge):
         return 1 / math.sqrt(sum(e.noise_multiplier**-2 for e in charge if isinstance(e, SampledGaussian)))
     if len(charge) == 1 and isinstance(charge[0], SampledSkellam):
         return math.sqrt(charge[0].variance) / charge[0].l2
+    if len(charge) == 1 and isinstance(charge[0], Laplace):
+        return 1 / charge[0].epsilon
+    if len(charge) == 1 and isinstance(charge[0], Joint):
+        return multiplier(charge[0].of(count))
     return None
+
+
+def norm_of(charge: Charge | None) -> int:
+    """In which moves are charged: L1 for Laplace noise, else L2."""
+    return 1 if charge and isinstance(charge[0], Laplace) else 2
+
+
+def shared_noise(charge: Charge | None) -> bool:
+    """Whether a client's rounds share noise, and are charged together."""
+    return bool(charge) and isinstance(charge[0], Joint)  # type: ignore[index]
 
 
 def entries(bench: Bench) -> list[tuple[str, int, int]]:
@@ -42,6 +57,7 @@ class Seen:
     noise: Tensor
     text: str
     more: Moved | None = None
+    norm: int = 2
 
 
 @dataclass
@@ -62,7 +78,7 @@ class Largest:
             alike_ = [s for s in seen if s.kind == kind]
             noise = torch.cat([s.noise for s in alike_])
             for s in alike_:
-                here = moved(s.change, noise)
+                here = moved(s.change, noise, s.norm)
                 self.see((here if s.more is None else together(here, s.more)).times(s.z), s.text)
 
     def finding(self, entries: list[tuple[str, int, int]]) -> Finding:

@@ -4,14 +4,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.audit import shares
+from fedpriv.audit import shared_rounds, shares
 from fedpriv.audit.finding import Finding, judged, unasked, worst_of
 from fedpriv.audit.fresh import fresh, of_answers, of_uploads
-from fedpriv.audit.moves import Largest, Seen, entries, multiplier
+from fedpriv.audit.moves import Largest, Seen, entries, multiplier, norm_of, shared_noise
 from fedpriv.audit.noise import quiet
 from fedpriv.audit.spread import ROUNDING, moved, together
-from fedpriv.audit.taps import Bench, Heard, Messages
-from fedpriv.audit.worst import KINDS, Worst
+from fedpriv.audit.taps import Bench, Heard
+from fedpriv.audit.worst import KINDS, Worst, neighbours
 
 _STATES = 200  # keys, where a mechanism's own numbers are released too
 
@@ -39,13 +39,14 @@ def audit(bench: Bench, choices: int) -> list[Finding]:
     found = [] if place != "sum" else shares.hidden(bench)
     if place == "uploads" and not _additive(loud, bare):
         return [*found, *of_answers(bench)]
+    charges = [bench.charge(k) for k in range(setting.clients)]
+    joint = any(shared_noise(charge) for charge in charges)
     move, rows, names = Largest(f"move of {_WORDS[place]}"), [], []
     seen: list[Seen] = []
     draw = np.random.default_rng(bench.seed)
     assert loud.state is not None and bare.state is not None
-    released_too = place == "update" and not torch.equal(loud.state, bare.state)
+    released_too = place == "update" and not joint and not torch.equal(loud.state, bare.state)
     states = _state_noise(bench, able) if released_too else None
-    z0 = multiplier(bench.charge(0))
     for number in range(choices):
         kind, round_ = KINDS[number % len(KINDS)], int(draw.integers(min(4, setting.rounds)))
         key = number % 3
@@ -62,25 +63,27 @@ def audit(bench: Bench, choices: int) -> list[Finding]:
         change = _release(pair[0], client, place, bench) - _release(pair[1], client, place, bench)
         if place == "sum":
             noise, change = (shares.centred(t, bench) for t in (noise, change))
-        z = multiplier(bench.charge(client))
+        z, norm = multiplier(charges[client]), norm_of(charges[client])
         text = f"round {round_ + 1}, client {client}, a message that is {kind}"
         if number < 12 and noise.numel():
             rows.append(noise[0])
             names.append(f"round {round_ + 1}, key {key}, client {client if place == 'uploads' else 'any'}")
-        if z is None:
+        if z is None or joint:
             continue
         if place == "sum":
             found += shares.integers(bench, client, noise, change, text)
-        here, more = moved(change[0], noise), None
+        here, more = moved(change[0], noise, norm), None
         if states is not None:
             assert pair[0].state is not None and pair[1].state is not None
             more = moved(pair[0].state - pair[1].state, states)
         move.see((here if more is None else together(here, more)).times(z), text)
         if bool(noise.any()):  # a round that was refused has none, and moves nothing
             kind_of_charge = int(bench.trainer.ledger.guarantee.kinds[client])
-            seen.append(Seen(kind_of_charge, z, change[0], noise, text, more))
+            seen.append(Seen(kind_of_charge, z, change[0], noise, text, more, norm))
     move.pool(seen)
-    if z0 is None:
+    if joint and place == "update":
+        found += shared_rounds.audit(bench, choices)
+    elif joint or multiplier(charges[0]) is None:
         found.append(unasked(move.check, "what is charged is no single Gaussian, or nothing is provable"))
     else:
         found.append(move.finding([] if place == "sum" else entries(bench)))
@@ -95,16 +98,8 @@ _WORDS = {"sum": "the sum of shares", "uploads": "what leaves a client", "update
 
 
 def _neighbour(bench: Bench, client: int, kind: str, side: int, key: int, round_: int) -> Heard:
-    """Without noise: the client with such a message, or its neighbour: gone, silent or opposite."""
-    facts, able = bench.trainer.mechanism.facts, bench.everyone()
-    messages: Messages = Worst(bench, kind, client)
-    if side:
-        if facts.replaces:
-            messages = Worst(bench, kind, client, -1.0)
-        elif facts.participation.secret:
-            able[client] = False
-        else:
-            messages = Worst(bench, "small", client, 0.0)  # that it takes part is known: it counts as zero
+    """Without noise: the client with such a message, or its neighbour."""
+    messages, able = neighbours(bench, client, kind)[side]
     bench.reset(key, round_)
     with quiet():
         return bench.round(messages=messages, able=able, train=False)

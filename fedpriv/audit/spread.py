@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
+import torch
 from torch import Tensor
 
 SURE = 6.0  # deviations: a check cries wolf once in 10^8 times
@@ -35,12 +36,14 @@ class Moved:
         return self.length - SURE * self.error if math.isfinite(self.length) else self.length
 
 
-def moved(change: Tensor, noise: Tensor) -> Moved:
+def moved(change: Tensor, noise: Tensor, norm: int = 2) -> Moved:
     """Of a change [P] and noise [n, P]: sqrt(sum over blocks |change|^2 / variance).
 
     The variance of a block is estimated of n times its numbers. A change where there is no noise at all is
-    infinitely far.
+    infinitely far. With norm 1, of Laplace noise: the sum over blocks of |change|_1 / scale.
     """
+    if norm == 1:
+        return _summed(change, noise)
     shares, errors = [], []
     parts, rounding = blocks(len(change)), 1e-12 * float(change.double().square().sum())
     for part in parts:
@@ -56,6 +59,49 @@ def moved(change: Tensor, noise: Tensor) -> Moved:
         else:
             shares.append(square / variance * max(1, count - 2) / count)
         errors.append(shares[-1] * math.sqrt(2 / count) if math.isfinite(shares[-1]) else 0.0)
+    return _root(shares, errors, parts)
+
+
+def _summed(change: Tensor, noise: Tensor) -> Moved:
+    """The scale of Laplace noise is the mean of what it is without its sign."""
+    shares, errors, parts = [], [], blocks(len(change))
+    for part in parts:
+        length, count = float(change[part].double().abs().sum()), noise[:, part].numel()
+        scale = float(noise[:, part].double().abs().mean())
+        shares.append(0.0 if length == 0 else length / scale if scale and math.isfinite(length) else math.inf)
+        errors.append(shares[-1] / math.sqrt(count) if math.isfinite(shares[-1]) else 0.0)
+    worst = max(range(len(parts)), key=lambda i: shares[i])
+    return Moved(sum(shares), math.sqrt(sum(e * e for e in errors)), parts[worst].start)
+
+
+def moved_over_rounds(change: Tensor, noise: Tensor) -> Moved:
+    """Of changes [T, P] and noise [n, T, P] of rounds that share it: sqrt(sum over blocks of the trace of
+    change^T covariance^-1 change), the covariance [T, T] being that of the rounds.
+
+    Rounds whose noise is not independent at all (a singular covariance) hide nothing from who subtracts.
+    """
+    rounds, parts = change.shape[0], blocks(change.shape[1])
+    rounding = 1e-12 * float(change.double().square().sum())
+    shares, errors = [], []
+    for part in parts:
+        d, z = change[:, part].double(), noise[:, :, part].double().transpose(0, 1).flatten(1)  # [T, n b]
+        count = z.shape[1]
+        factor, failed = torch.linalg.cholesky_ex(z @ z.T / count)
+        if not bool(d.isfinite().all()):
+            shares.append(math.inf)
+        elif float(d.square().sum()) <= rounding:
+            shares.append(0.0)
+        elif int(failed):
+            shares.append(math.inf)
+        else:
+            whole = float(torch.linalg.solve_triangular(factor, d, upper=False).square().sum())
+            shares.append(whole * max(1, count - rounds - 1) / count)
+        errors.append(shares[-1] * math.sqrt(2 / count) if math.isfinite(shares[-1]) else 0.0)
+    return _root(shares, errors, parts)
+
+
+def _root(shares: list[float], errors: list[float], parts: list[slice]) -> Moved:
+    """The length of which these are the squared shares of blocks."""
     total = math.sqrt(sum(shares))
     worst = max(range(len(parts)), key=lambda i: shares[i])
     error = math.sqrt(sum(e * e for e in errors)) / (2 * total) if 0 < total < math.inf else 0.0

@@ -1,5 +1,6 @@
 """Messages as bad as a client could send them."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,6 +32,17 @@ class Worst:
                 row = _worst(row, self.kind) * self.factor
             self._kept[client, width] = row
         return self._kept[client, width]
+
+
+def neighbours(bench: Bench, client: int, kind: str) -> list[tuple[Worst, np.ndarray]]:
+    """What is sent, and who is able to: with a client, and without it, that is gone, silent or opposite."""
+    facts, able, fewer = bench.trainer.mechanism.facts, bench.everyone(), bench.everyone()
+    there, other = Worst(bench, kind, client), Worst(bench, kind, client, -1.0)
+    if not facts.replaces and facts.participation.secret:
+        fewer[client] = False
+    elif not facts.replaces:
+        other = Worst(bench, "small", client, 0.0)  # that it takes part is known: it counts as zero
+    return [(there, able), (other, fewer)]
 
 
 def _worst(row: Tensor, kind: str) -> Tensor:
