@@ -10,7 +10,8 @@ from dp_accounting import get_epsilon_gaussian
 from fedpriv.audit.mechanism import clopper_pearson, lower_bound
 from fedpriv.audit.one_run import bound, largest_epsilon
 from fedpriv.audit.one_shot import epsilon
-from fedpriv.audit.spread import alike, moved
+from fedpriv.audit.shared_rounds import _signs
+from fedpriv.audit.spread import alike, moved, moved_over_rounds
 
 
 def test_twenty_right_guesses_of_twenty():
@@ -68,6 +69,35 @@ def test_a_move_in_units_of_its_noise():
     assert abs(found.length - 1.5) < 5 * found.error < 0.1
     noise[:, :1000] = 0
     assert moved(change, noise).length == math.inf
+
+
+def test_a_move_in_units_of_laplace_noise():
+    """Ten numbers that move by 0.6 in noise of scale 2: 10 * 0.6 / 2."""
+    draw = np.random.default_rng(0)
+    change, noise = torch.zeros(2000), torch.from_numpy(draw.laplace(scale=2, size=(10, 2000)))
+    change[:10] = 0.6
+    found = moved(change, noise, norm=1)
+    assert abs(found.length - 3) < 5 * found.error < 0.3
+    assert moved(change, 0 * noise, norm=1).length == math.inf
+
+
+@pytest.mark.parametrize(("sign", "length"), [(1.0, math.sqrt(4 / 3)), (-1.0, 2.0)])
+def test_a_move_over_two_rounds_that_share_noise(sign, length):
+    """Noise of covariance [[1, 1/2], [1/2, 1]], whose inverse is [[4, -2], [-2, 4]] / 3: a change of (1, 1)
+    is sqrt(4/3) long and one of (1, -1) is 2."""
+    a, b = torch.randn(2, 20, 1000, generator=torch.Generator().manual_seed(0))
+    noise = torch.stack([a, a / 2 + math.sqrt(3 / 4) * b], 1)  # [n, T, P]
+    change = torch.zeros(2, 1000)
+    change[:, 7] = torch.tensor([1.0, sign])
+    found = moved_over_rounds(change, noise)
+    assert abs(found.length - length) < 5 * found.error < 0.15
+    assert moved_over_rounds(change, torch.stack([a, a], 1)).length > 1e3, "the same noise hides nothing"
+
+
+@pytest.mark.parametrize("between", [0.5, -0.5])
+def test_rounds_are_turned_so_that_they_add_up(between):
+    precision = torch.tensor([[1.0, between], [between, 1.0]])
+    assert float(_signs(torch.ones(2, 3), precision).prod()) == math.copysign(1, between)
 
 
 def test_shared_noise_is_found():
