@@ -30,6 +30,7 @@ from fedpriv.rounds.setting import Round
 from fedpriv.session.screen import Notes
 
 LEVEL = 1e-3  # of a false alarm of one bound: several are asked
+LEAST = 40  # draws: one half of 12, all told apart, shows nothing yet
 _TOGETHER = 1000  # weights of one noisy sum that are looked at
 
 
