@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from fedpriv.audit import mechanism, membership
+from fedpriv.audit import mechanism, membership, one_run
+from fedpriv.audit.taps import Bench
 from fedpriv.building import build
 
 TINY = ("model=logreg", "clients=5", "rounds=3", "batch_size=16", "threads=1")
@@ -47,6 +48,13 @@ def test_a_bound_from_one_run_is_below_the_promise_and_finds_missing_noise(fedpr
     assert found.code == 1
     bare = json.loads((tmp_path / "b/audit.json").read_text())["results"]["one-run"]
     assert bare["bound"] > bare["against"] and bare["violated"] is True
+
+
+def test_canaries_of_clients_with_little_noise_count_most(config):
+    """Three of four clients have noise for epsilon 0.1, which tells nothing; one has it for 16."""
+    words = ("budget=list", "budget.epsilons=[0.1,0.1,0.1,16]", "dp=ldp", *TINY, "clients=4")
+    found = one_run.audit(Bench(config(*words)), 800, "server")
+    assert found.bound > 0.5 and found.bound < found.against
 
 
 def test_clients_by_coin_and_by_estimate(fedpriv, tmp_path):

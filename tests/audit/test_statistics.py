@@ -9,7 +9,7 @@ from dp_accounting import get_epsilon_gaussian
 
 from fedpriv.audit.mechanism import clopper_pearson, lower_bound
 from fedpriv.audit.one_run import bound, largest_epsilon
-from fedpriv.audit.one_shot import epsilon
+from fedpriv.audit.one_shot import epsilon, spread
 from fedpriv.audit.shared_rounds import _signs
 from fedpriv.audit.spread import alike, moved, moved_over_rounds
 
@@ -54,6 +54,14 @@ def test_an_event_that_comes_on_one_side_only():
 @pytest.mark.parametrize("mean", [0.5, 2.0])
 def test_two_normals_of_one_width_are_the_gaussian_mechanism(mean):
     assert epsilon(mean, 1.0, 1.0, 1e-5) == pytest.approx(get_epsilon_gaussian(1 / mean, 1e-5), abs=1e-3)
+
+
+def test_how_far_an_estimate_may_be_off():
+    """Of 200 cosines that are normal: the estimates of other such cosines spread as the bootstrap says."""
+    draw = np.random.default_rng(0)
+    many = draw.normal(1.0, 1.0, (60, 200))
+    found = np.std([epsilon(row.mean(), row.std(ddof=1), 1.0, 1e-3) for row in many])
+    assert found == pytest.approx(spread(many[0], 1.0, 1e-3, 0), rel=0.5) and found > 0.2
 
 
 def test_a_wider_normal_is_told_from_a_narrow_one():
