@@ -490,7 +490,14 @@ FAULTS = (
     ),
     Fault(
         "ddp counts amplification against the server",
-        {"self._charge(self.z, self.bits, rate=1.0)": "self._charge(self.z, self.bits, rate=self.rate)"},
+        {
+            "self._charge(self.z, self.bits, rate=1.0)": (
+                "self._charge(self.z, self.bits, rate=rate_of(setting))"
+            ),
+            'rate = 1.0 if self.against == "server" else rate_of(self.setting)': (
+                "rate = rate_of(self.setting)"
+            ),
+        },
         (f"{DDP}a_pinned_epsilon_at_a_rate_below_one",),
     ),
     Fault(
