@@ -66,7 +66,7 @@ FROM_SEED = 'Source(self.seed.to_bytes(32, "little"))'  # of the config, which i
 SMALL = ("model=logreg", "clients=5", "rounds=3", "batch_size=16", "threads=1")
 SAMPLED, MASKED = ("dp=cdp", "sample_rate=0.5"), ("dp=ddp", "upload.protocol=masked", "sample_rate=0.5")
 FEDPD_SMALL = ("stage=fedpd", "stage.rounds=1", "stage.latent=8", "stage.cache=false")
-STAGE, SHORT = (*FEDPD_SMALL, "dp=ldp"), ("dp=ldp", "dp_variant.noise=uniform", "dp_variant.reference=30")
+STAGE, SHORT = (*FEDPD_SMALL, "dp=ldp"), ("dp=ldp", "dp_variant.noise=uniform", "dp_variant.reference=10")
 TWICE = ("clients=8", "rounds=8", "participations=2", "separation=4", "sample_rate=0.25")
 SHARED_NOISE = ("dp=cdp_correlated", *TWICE)
 AUDITED: dict[str, tuple[str, ...] | str] = {
@@ -760,10 +760,11 @@ def main() -> int:
             run = composition(fault) if given.audit else None
             assert not isinstance(run, str)
             if run is not None and run not in sound:
-                sound[run] = tested(copy, (), limit=ALL, audit=run)[0] == 0
-                print(
-                    f"{'quiet' if sound[run] else 'FLAGGED':<7} without a fault: {' '.join(run)}", flush=True
-                )
+                code, said = tested(copy, (), limit=ALL, audit=run)
+                sound[run] = code == 0
+                state = {0: "quiet", 1: "FLAGGED"}.get(code, "broken")
+                seen = _reason(said)[:90] if code else ""
+                print(f"{state:<7} without a fault: {' '.join(run)} {seen}".rstrip(), flush=True)
             verdict, seen = judge(fault, copy, run)
             if run is not None and not sound[run]:
                 verdict = "broken"  # what flags sound code says nothing
