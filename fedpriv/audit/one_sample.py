@@ -91,26 +91,33 @@ def audit(bench: Bench, choices: int) -> list[Finding]:
             with quiet():
                 a, b = (steps.released(engine, *pair) for pair in (one, two))
             loud = steps.released(engine, *one) - a  # [S, C, P]
+            acts = one[0].plan.active.cpu()  # [C, S]; a client with few samples idles in the last steps
+            own, text = loud[acts[0], 0], f"sample {place} of client {client} ({style})"
             if k < 2:
                 empty = steps.emptied(one[0])
                 with quiet():
                     bare = steps.released(engine, empty, one[1])
                 alone = steps.released(engine, empty, one[1]) - bare
                 found += no_less(alone, loud, f"round {number + 1}, empty batches")
+                with quiet():
+                    single = steps.released(engine, steps.alone(one[0], place), one[1])
+                if z is not None:
+                    here = f"round {number + 1}, step 1, {text}, alone in its batch"
+                    move.see(moved(single[0, 0] - bare[0, 0], own).times(z), here)
                 noise_rows += list(loud.flatten(0, 1))
                 names += [
                     f"round {number + 1}, step {s + 1}, client {c}" for s in range(len(loud)) for c in near
                 ]
             if z is None:
                 continue
-            for step in range(len(a)):
-                text = f"round {number + 1}, step {step + 1}, sample {place} of client {client} ({style})"
+            for step in range(len(own)):
+                here = f"round {number + 1}, step {step + 1}, {text}"
                 change = a[step, 0] - b[step, 0]
-                move.see(moved(change, loud[:, 0]).times(z), text)
-                own = loud[:, 0] if step == 0 else loud[:0, 0]
-                seen.append(Seen(int(kinds[client]), z, change, own, text))
-                if len(near) > 1:
-                    others.see(moved(a[step, 1] - b[step, 1], loud[:, 1]).times(1e3 * z), text)
+                move.see(moved(change, own).times(z), here)
+                seen.append(Seen(int(kinds[client]), z, change, own if step == 0 else own[:0], here))
+            for step in range(int(acts[1].sum()) if len(near) > 1 else 0):
+                here = f"round {number + 1}, step {step + 1}, {text}"
+                others.see(moved(a[step, 1] - b[step, 1], loud[acts[1], 1]).times(1e3 * z), here)
         bench.reset(0, number + 1, after)
     move.pool(seen)
     if multiplier(bench.charge(0)) is None:

@@ -7,6 +7,7 @@ from fedpriv import building
 from fedpriv.audit import mechanism, sensitivity
 from fedpriv.audit.noise import quiet
 from fedpriv.audit.taps import Bench
+from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.work import Private
 from fedpriv.mechanisms.cdp_correlated import CorrelatedCDP
 from fedpriv.mechanisms.ldp import DPSGD
@@ -28,6 +29,7 @@ def failed(config, *overrides: str, choices: int = 6) -> list[str]:
 TWICE = "dp=cdp_correlated clients=8 rounds=8 participations=2 separation=4 sample_rate=0.25"
 SOUND = [
     "dp=ldp",
+    "dp=ldp partition=dirichlet batch_size=64",  # clients whose steps are fewer than others'
     "dp=cdp dp_variant.bound=adaptive agg=size",
     "dp=ddp upload.protocol=masked",
     "dp=pldp_gaussian dtype=float64",
@@ -57,6 +59,21 @@ def private(clip: float, noise: float):
 def test_too_long_a_sample_or_too_little_noise(config, monkeypatch, clip, noise):
     monkeypatch.setattr(DPSGD, "private", private(clip, noise))
     assert failed(config, "dp=ldp") == ["move of a local step"]
+
+
+def test_a_sum_that_is_divided_by_how_many_are_in_the_batch(config, monkeypatch):
+    """A sample that is alone then counts as much as a whole lot of 16."""
+    original = FastEngine._clipped
+
+    def divided(self, tape, own, given):
+        factor, sound = original(self, tape, own, given)
+        return factor * given.lot / own.sum(1, keepdim=True).clamp(min=1), sound
+
+    monkeypatch.setattr(FastEngine, "_clipped", divided)
+    found = sensitivity.audit(Bench(config(*TINY, "dp=ldp")), 6).findings
+    wrong = [f for f in found if f.verdict == "VIOLATED"]
+    assert [f.check for f in wrong] == ["move of a local step"]
+    assert "alone in its batch" in wrong[0].text and wrong[0].measured == pytest.approx(16, rel=0.1)
 
 
 def test_clients_that_join_too_often(config, monkeypatch):
