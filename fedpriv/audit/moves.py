@@ -6,12 +6,13 @@ has with noise on, less what it has without. So z times (move / noise) is at mos
 
 import math
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 
-import torch
 from torch import Tensor
 
 from fedpriv.audit.finding import Finding, judged
-from fedpriv.audit.spread import ROUNDING, Moved, moved, tensor_at, together
+from fedpriv.audit.spread import ROUNDING, Moved, Noise, moved, tensor_at, together
 from fedpriv.audit.taps import Bench
 from fedpriv.privacy.events import Charge, Joint, Laplace, SampledGaussian
 from fedpriv.privacy.skellam import SampledSkellam
@@ -49,15 +50,14 @@ def entries(bench: Bench) -> list[tuple[str, int, int]]:
 
 @dataclass(frozen=True)
 class Seen:
-    """One change [P], noise beside it [n, P], and what else moved."""
+    """One change [P], noise beside it where that is not beside another, and what else moved."""
 
     kind: int  # of charge
     z: float
     change: Tensor
-    noise: Tensor
+    noise: Noise | None
     text: str
     more: Moved | None = None
-    norm: int = 2
 
 
 @dataclass
@@ -76,9 +76,9 @@ class Largest:
         """Every change again, against the noise of all that is charged alike."""
         for kind in {s.kind for s in seen}:
             alike_ = [s for s in seen if s.kind == kind]
-            noise = torch.cat([s.noise for s in alike_])
+            noise = reduce(add, [s.noise for s in alike_ if s.noise is not None])
             for s in alike_:
-                here = moved(s.change, noise, s.norm)
+                here = moved(s.change, noise)
                 self.see((here if s.more is None else together(here, s.more)).times(s.z), s.text)
 
     def finding(self, entries: list[tuple[str, int, int]]) -> Finding:

@@ -9,7 +9,7 @@ from fedpriv.audit.finding import Finding, judged, unasked, worst_of
 from fedpriv.audit.fresh import fresh, of_answers, of_uploads
 from fedpriv.audit.moves import Largest, Seen, entries, multiplier, norm_of, shared_noise
 from fedpriv.audit.noise import quiet
-from fedpriv.audit.spread import ROUNDING, moved, together
+from fedpriv.audit.spread import ROUNDING, Noise, moved, together
 from fedpriv.audit.taps import Bench, Heard
 from fedpriv.audit.worst import KINDS, Worst, neighbours
 
@@ -72,14 +72,15 @@ def audit(bench: Bench, choices: int) -> list[Finding]:
             continue
         if place == "sum":
             found += shares.integers(bench, client, noise, change, text)
-        here, more = moved(change[0], noise, norm), None
+        wide = Noise.of(noise, norm)
+        here, more = moved(change[0], wide), None
         if states is not None:
             assert pair[0].state is not None and pair[1].state is not None
             more = moved(pair[0].state - pair[1].state, states)
         move.see((here if more is None else together(here, more)).times(z), text)
         if bool(noise.any()):  # a round that was refused has none, and moves nothing
             kind_of_charge = int(bench.trainer.ledger.guarantee.kinds[client])
-            seen.append(Seen(kind_of_charge, z, change[0], noise, text, more, norm))
+            seen.append(Seen(kind_of_charge, z, change[0], wide, text, more))
     move.pool(seen)
     if joint and place == "update":
         found += shared_rounds.audit(bench, choices)

@@ -12,7 +12,7 @@ from fedpriv.audit.finding import Finding, judged, unasked, worst_of
 from fedpriv.audit.fresh import fresh, no_less
 from fedpriv.audit.moves import Largest, Seen, entries, multiplier
 from fedpriv.audit.noise import quiet
-from fedpriv.audit.spread import moved
+from fedpriv.audit.spread import Noise, moved
 from fedpriv.audit.taps import Bench
 from fedpriv.engine.base import Engine
 from fedpriv.engine.data import ClientData
@@ -92,7 +92,7 @@ def audit(bench: Bench, choices: int) -> list[Finding]:
                 a, b = (steps.released(engine, *pair) for pair in (one, two))
             loud = steps.released(engine, *one) - a  # [S, C, P]
             acts = one[0].plan.active.cpu()  # [C, S]; a client with few samples idles in the last steps
-            own, text = loud[acts[0], 0], f"sample {place} of client {client} ({style})"
+            own, text = Noise.of(loud[acts[0], 0]), f"sample {place} of client {client} ({style})"
             if k < 2:
                 empty = steps.emptied(one[0])
                 with quiet():
@@ -110,14 +110,15 @@ def audit(bench: Bench, choices: int) -> list[Finding]:
                 ]
             if z is None:
                 continue
-            for step in range(len(own)):
+            for step in range(own.rows):
                 here = f"round {number + 1}, step {step + 1}, {text}"
                 change = a[step, 0] - b[step, 0]
                 move.see(moved(change, own).times(z), here)
-                seen.append(Seen(int(kinds[client]), z, change, own if step == 0 else own[:0], here))
-            for step in range(int(acts[1].sum()) if len(near) > 1 else 0):
+                seen.append(Seen(int(kinds[client]), z, change, own if step == 0 else None, here))
+            theirs = Noise.of(loud[acts[-1], -1])
+            for step in range(theirs.rows if len(near) > 1 else 0):
                 here = f"round {number + 1}, step {step + 1}, {text}"
-                others.see(moved(a[step, 1] - b[step, 1], loud[acts[1], 1]).times(1e3 * z), here)
+                others.see(moved(a[step, 1] - b[step, 1], theirs).times(1e3 * z), here)
         bench.reset(0, number + 1, after)
     move.pool(seen)
     if multiplier(bench.charge(0)) is None:
