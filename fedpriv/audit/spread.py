@@ -47,7 +47,8 @@ class Noise:
 
     @classmethod
     def of(cls, noise: Tensor, norm: int = 2) -> "Noise":
-        """Of [n, P]."""
+        """Of [n, P], which may be whole numbers."""
+        noise = noise if noise.is_floating_point() else noise.double()
         length = torch.linalg.vector_norm(noise, norm, dim=0, dtype=torch.float64)
         return cls(length.pow(norm), len(noise), norm)
 
