@@ -66,7 +66,11 @@ FROM_SEED = 'Source(self.seed.to_bytes(32, "little"))'  # of the config, which i
 SMALL = ("model=logreg", "clients=5", "rounds=3", "batch_size=16", "threads=1")
 SAMPLED, MASKED = ("dp=cdp", "sample_rate=0.5"), ("dp=ddp", "upload.protocol=masked", "sample_rate=0.5")
 FEDPD_SMALL = ("stage=fedpd", "stage.rounds=1", "stage.latent=8", "stage.cache=false")
-STAGE, SHORT = (*FEDPD_SMALL, "dp=ldp"), ("dp=ldp", "dp_variant.noise=uniform", "dp_variant.reference=10")
+UNEQUAL = ("budget=list", "budget.epsilons=[8,8,8,30,30]")  # some can afford one round, others all
+STAGE, SHORT = (
+    (*FEDPD_SMALL, "dp=ldp"),
+    ("dp=ldp", "dp_variant.noise=uniform", "dp_variant.reference=10", *UNEQUAL),
+)
 TWICE = ("clients=8", "rounds=8", "participations=2", "separation=4", "sample_rate=0.25")
 SHARED_NOISE = ("dp=cdp_correlated", *TWICE)
 AUDITED: dict[str, tuple[str, ...] | str] = {
@@ -143,7 +147,7 @@ FAULTS = (
     ),
     Fault(
         "samples join batches more often than they are charged for",
-        {"limit_of(rates)[client]": "limit_of(1.2 * rates)[client]"},
+        {"limit_of(rates[some])": "limit_of(1.2 * rates[some])"},
         (f"{MECHANISMS}ldp_samples_batches_at_the_rate_it_is_charged_for",),
     ),
     Fault(

@@ -15,6 +15,7 @@ from fedpriv.mechanisms.ldp_update import LDPUpdate
 from fedpriv.mechanisms.participation import Poisson
 from fedpriv.randomness.source import Source
 from fedpriv.rounds import schedule
+from fedpriv.uploads.secure_sum import SecureSum
 
 TINY = ("model=logreg", "clients=5", "rounds=3", "batch_size=16", "threads=1")
 
@@ -114,6 +115,12 @@ def test_noise_for_an_update_that_is_absent_instead_of_replaced(config, monkeypa
     monkeypatch.setattr(LDPUpdate, "_std", lambda self, z: original(self, z) / 2)
     words = ("dp=ldp_update", f"dp_variant.noise={noise}")
     assert failed(config, *words) == ["move of what leaves a client"]
+
+
+def test_a_secure_sum_without_masks(config, monkeypatch):
+    monkeypatch.setattr(SecureSum, "_mask", lambda self, seed, like: torch.zeros_like(like[0]))
+    words = ("dp=ddp", "upload.protocol=masked", "sample_rate=0.5")
+    assert failed(config, *words) == ["single shares are hidden"]
 
 
 def own(name: str) -> str:
