@@ -58,7 +58,7 @@ SLOW = pytest.mark.long  # eleven million weights, against a loop
 
 def seldom(*names: str) -> list:
     """The models, the largest marked as taking long."""
-    return [pytest.param(n, marks=SLOW) if n == "resnet18" else n for n in names]
+    return [pytest.param(n, marks=SLOW) if n.startswith("resnet18") else n for n in names]
 
 
 @pytest.mark.parametrize("name", seldom(*MODELS))
