@@ -24,7 +24,8 @@ def metrics(folder) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("launcher", [pytest.param("ray", marks=pytest.mark.long), "submitit_local"])
+@pytest.mark.long
+@pytest.mark.parametrize("launcher", ["ray", "submitit_local"])
 def test_two_cells_elsewhere_are_the_same_two_cells(launcher, fedpriv, tmp_path):
     assert fedpriv("run", "-m", *SMALL, "seed=0,1", "hydra.sweep.dir=here").code == 0
     sweep = [*SMALL, "seed=0,1", "hydra.sweep.dir=there", f"hydra/launcher={launcher}", *LAUNCHERS[launcher]]

@@ -129,7 +129,13 @@ def test_a_note_beside_the_spinner_may_hold_brackets(monkeypatch):
 # -- the current folder
 
 
-@pytest.mark.parametrize("how", [["-m", "fedpriv"], ["-c", "from fedpriv.commands.main import main; main()"]])
+@pytest.mark.parametrize(
+    "how",
+    [
+        ["-m", "fedpriv"],
+        pytest.param(["-c", "from fedpriv.commands.main import main; main()"], marks=pytest.mark.long),
+    ],
+)
 def test_modules_in_the_current_folder_hide_nothing(tmp_path, how):
     for name in ("csv", "json", "yaml", "torch"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('hidden')")
@@ -185,6 +191,7 @@ def test_a_part_that_is_none_is_refused(config):
 # -- the fuzzer
 
 
+@pytest.mark.long
 def test_the_fuzzer_counts(monkeypatch):
     monkeypatch.syspath_prepend(str(FUZZ.parent))
     import fuzz
