@@ -37,7 +37,8 @@ from fedpriv.parts.wiring import wire
 from fedpriv.privacy import accountants
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.randomness.source import Source, key_of, numpy_generator, seed_for
-from fedpriv.ranks.group import ALONE, Ranks
+from fedpriv.ranks.divided import DividedStore
+from fedpriv.ranks.group import ALONE, Group, Ranks
 from fedpriv.rounds.schedule import deal
 from fedpriv.rounds.setting import Setting
 from fedpriv.rounds.store import ClientStore
@@ -124,7 +125,9 @@ def build(
         stage=make(cfg, "stage"),
         wiring=wiring,
         ledger=Ledger(guarantee, setting.budgets, cfg.delta, setting.accountant),
-        store=_store(setting, start, statistics.flatten(network).to(device, dtype), algorithm.facts.keeps),
+        store=_store(
+            setting, ranks, start, statistics.flatten(network).to(device, dtype), algorithm.facts.keeps
+        ),
         sgd=LocalSGD(cfg.lr, getattr(network.transform, "lr", None), cfg.momentum, cfg.weight_decay),
         theta=start[: layout.sent].clone(),
         seed=cfg.seed,
@@ -219,13 +222,18 @@ def _schedule(cfg: DictConfig) -> list[np.ndarray] | None:
     return None
 
 
-def _store(setting: Setting, start: Tensor, statistics: Tensor, keeps: Sequence[str]) -> ClientStore:
+def _store(
+    setting: Setting, ranks: Ranks, start: Tensor, statistics: Tensor, keeps: Sequence[str]
+) -> ClientStore:
     """What every client has of its own before round 0."""
-    store, sent = ClientStore(), setting.layout.sent
-    store.claim("home", start[sent:].expand(setting.clients, -1).clone())
-    store.claim("statistics", statistics.expand(setting.clients, -1).clone())
+    clients, sent, device = setting.clients, setting.layout.sent, setting.device
+    store = ClientStore(clients, device)
+    if isinstance(ranks, Group):
+        store = DividedStore(clients, ranks, device)
+    store.claim("home", start[sent:])
+    store.claim("statistics", statistics)
     for owner in keeps:
-        store.claim(owner, torch.zeros(setting.clients, sent, device=setting.device))
+        store.claim(owner, torch.zeros(sent, device=device))
     return store
 
 

@@ -33,7 +33,7 @@ class PPSGD(FedAvg):
         self.mixing = mixing
 
     def start(self, theta: Tensor, clients: Tensor, store: ClientStore) -> Tensor:
-        return theta + store["personal"][clients].to(theta.dtype)
+        return theta + store["personal"][store.at(clients)].to(theta.dtype)
 
     def rates(self, round_: Round, steps: int) -> Rates:
         """A transform is not split, so it takes plain steps."""
@@ -43,5 +43,5 @@ class PPSGD(FedAvg):
     def message(self, local: Tensor, round_: Round, store: ClientStore) -> Tensor:
         clients = torch.as_tensor(round_.clients, device=local.device)
         moved = (local - self.start(round_.start, clients, store)) / (1 + self.mixing)
-        store["personal"][clients] += (self.mixing * moved).to(store["personal"].dtype)
+        store["personal"][store.at(clients)] += (self.mixing * moved).to(store["personal"].dtype)
         return moved

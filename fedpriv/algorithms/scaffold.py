@@ -21,6 +21,7 @@ such mean; c then moves as with agg=mean, by the participants' part of the numbe
 
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,6 +29,7 @@ from fedpriv.algorithms.base import Correction
 from fedpriv.algorithms.fedavg import FedAvg
 from fedpriv.algorithms.steps import accumulated
 from fedpriv.config.limits import Momentum, Positive
+from fedpriv.parts.base import by_client
 from fedpriv.parts.declarations import ALONE, AlgorithmFacts, Wiring
 from fedpriv.rounds.setting import Round, Setting
 from fedpriv.rounds.store import ClientStore
@@ -52,36 +54,37 @@ class Scaffold(FedAvg):
     def correction(
         self, round_: Round, store: ClientStore, gradients: Tensor | None = None
     ) -> Correction | None:
-        self._gradients = gradients
-        control, own = self._control, store["control"]
-        who = torch.as_tensor(round_.clients, device=own.device)
+        self._gradients, self._clients = gradients, round_.clients
+        control, own, at = self._control, store["control"], store.at(round_.clients)
 
-        def term(clients: Tensor) -> Tensor:
+        def term(places: Tensor) -> Tensor:
             """c - c_k, made for the clients at hand: for all at once it would be the store a second time."""
-            gathered = own[clients]  # [c, D]
+            gathered = own[places]  # [c, D]
             return torch.sub(control, gathered, out=gathered)
 
-        if not any(bool(term(some).any()) for some in who.split(_BLOCK)):
+        here = at[at < len(own)]
+        if not store.anywhere(any(bool(term(some).any()) for some in here.split(_BLOCK))):
             return None  # FedAvg, to the last bit
-        return lambda weights, rows: term(who[rows]).to(weights.dtype)
+        return lambda weights, rows: term(at[rows]).to(weights.dtype)
 
+    @by_client
     def message(self, local: Tensor, round_: Round, store: ClientStore) -> Tensor:
         """[C, 2 D]: how far each model and each control variate moved."""
-        own, width = store["control"], local.shape[1]
-        who = torch.as_tensor(round_.clients, device=own.device)
+        own, at, width = store["control"], store.at(round_.clients), local.shape[1]
         both = local.new_empty(len(local), 2 * width)
         moved, change = both.split(width, 1)  # written in place: each is as large as the store
         torch.sub(local, round_.start, out=moved)
-        gradients, self._gradients = self._gradients, None
-        if gradients is not None:
-            change.copy_(gradients).sub_(own[who])
+        if self._gradients is not None:
+            some = torch.as_tensor(np.searchsorted(self._clients, round_.clients))
+            change.copy_(self._gradients[some.to(at.device)]).sub_(own[at])
         else:
             scale = torch.as_tensor(self._weights[round_.clients] * round_.lr).to(moved)
             torch.div(moved, scale[:, None], out=change).neg_().sub_(self._control)
-        own.index_add_(0, who, change.to(own.dtype))
+        own.index_add_(0, at, change.to(own.dtype))
         return both
 
     def move(self, update: Tensor, round_: Round) -> Tensor:
+        self._gradients = None
         moved, change = update.chunk(2)
         assert self.wiring.aggregator is not None
         part = self.wiring.aggregator.part(round_)

@@ -79,6 +79,8 @@ def parse(arguments: list[str]) -> tuple[tuple[str, ...], Options, list[str]]:
             if word not in KINDS:
                 raise UserError(f"audit {word}: no such kind; choose of {', '.join(KINDS)}")
             kinds.append(word)
+        elif word.startswith("-"):
+            raise UserError(f"audit {word}: no such option; `fedpriv audit --help` lists them")
         else:
             rest.append(word)
     if own.get("view", "server") not in ("server", "models"):
@@ -94,8 +96,9 @@ def main(arguments: list[str]) -> int:
     if {"-h", "--help"} & set(arguments):
         print(HELP, end="")
         return 0
-    kinds, options, rest = parse(arguments)
-    planned = plan(*without_config_dir(rest))
+    words, own_options = without_config_dir(arguments)
+    kinds, options, rest = parse(words)
+    planned = plan(rest, own_options)
     results = audit(planned, kinds, options)
     return 1 if any(r.violated for r in results) else 0
 
@@ -104,10 +107,12 @@ def audit(planned: Planned, kinds: tuple[str, ...], options: Options) -> list[Re
     """Every kind asked for, from the folder where it is done already."""
     cfg, folder = planned.config, planned.folder
     _same_run(cfg, folder)
-    if options.canaries is not None and options.canaries < one_run.LEAST:
-        raise UserError(
-            f"--canaries {options.canaries}: too few for any bound; ask for {one_run.LEAST} or more"
-        )
+    for name, given, least in (
+        ("canaries", options.canaries, one_run.LEAST),
+        ("draws", options.draws, mechanism.LEAST),
+    ):
+        if given is not None and given < least:
+            raise UserError(f"--{name} {given}: too few for any bound; ask for {least} or more")
     bench: list[Bench] = []
 
     def ready() -> Bench:

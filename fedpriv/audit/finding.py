@@ -50,3 +50,12 @@ def judged(
 
 def unasked(check: str, why: str) -> Finding:
     return Finding(check, "not asked", why)
+
+
+def worst_of(found: list[Finding]) -> list[Finding]:
+    """Of checks that were made several times the worst, in order."""
+    kept: dict[str, Finding] = {}
+    for one in found:
+        if one.check not in kept or one.verdict == "VIOLATED":
+            kept[one.check] = one
+    return list(kept.values())

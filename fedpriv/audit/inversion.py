@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedpriv.audit.finding import Result
-from fedpriv.audit.taps import Bench, quiet
+from fedpriv.audit.noise import quiet
+from fedpriv.audit.taps import Bench
 from fedpriv.engine.batches import Plan
 from fedpriv.engine.work import Work
 from fedpriv.parts.making import make

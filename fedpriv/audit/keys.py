@@ -10,7 +10,8 @@ from omegaconf import DictConfig
 
 from fedpriv import building
 from fedpriv.audit.finding import Finding, judged
-from fedpriv.audit.taps import Bench, drawn
+from fedpriv.audit.noise import drawn
+from fedpriv.audit.taps import Bench
 from fedpriv.parts.making import source
 
 

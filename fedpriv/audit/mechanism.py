@@ -21,14 +21,16 @@ from torch import Tensor
 
 from fedpriv.audit import steps
 from fedpriv.audit.finding import Finding, Result, judged
-from fedpriv.audit.sensitivity import Worst
-from fedpriv.audit.taps import Bench, Heard, quiet
+from fedpriv.audit.noise import quiet
+from fedpriv.audit.taps import Bench, Heard
+from fedpriv.audit.worst import Worst
 from fedpriv.privacy.events import Charge, SampledGaussian
 from fedpriv.privacy.shuffling import Reports
 from fedpriv.rounds.setting import Round
 from fedpriv.session.screen import Notes
 
 LEVEL = 1e-3  # of a false alarm of one bound: several are asked
+LEAST = 40  # draws: one half of 12, all told apart, shows nothing yet
 _TOGETHER = 1000  # weights of one noisy sum that are looked at
 
 

@@ -132,6 +132,7 @@ class Planted:
         self.directions = torch.linalg.qr(plain)[0].T.contiguous()  # [each, D], orthonormal
         rates = [rate_of(bench.charge(k)) for k in range(setting.clients)]
         self.rates = np.array([1.0 if r is None else r for r in rates])
+        self.mean, self.variance = np.zeros((2, setting.clients))  # of a canary's trace, and of its noise
 
     def groups(self, work: Work, data: ClientData) -> list[Rows]:
         return self.engine.groups(work, data)
@@ -148,7 +149,17 @@ class Planted:
             amount = (drawn * lr[:, None]).sum(0) * self.included[client]
             moves = torch.as_tensor(amount * private.clip_norm / private.lot).to(self.directions)
             work.rows[position, : self.directions.shape[1]] -= (moves @ self.directions).to(work.rows)
+            self.mean[client] += self.rates[client] * lr.sum() * private.clip_norm / private.lot
+            std = float(private.noise_std[position]) / private.lot
+            self.variance[client] += (lr**2).sum() * std**2
         return done
+
+    def evidence(self, traces: np.ndarray) -> np.ndarray:
+        """Of traces [K, each] the logarithm of the odds, nearly: clients with much noise tell little."""
+        mean, variance = self.mean[:, None], self.variance[:, None]
+        return np.asarray(
+            np.divide((traces - mean / 2) * mean, variance, out=traces.copy(), where=variance > 0)
+        )
 
     @property
     def device(self) -> torch.device:
@@ -175,7 +186,9 @@ def of_samples(bench: Bench, canaries: int, view: str) -> tuple[np.ndarray, np.n
             seen = -(heard.received[:, : setting.layout.sent].to(planted.directions) @ planted.directions.T)
             scores[heard.clients] += seen.double().numpy()
         notes.show(done + 1)
-    if view == "models" or hidden:
+    if view == "server" and not hidden:
+        scores = planted.evidence(scores)
+    else:
         scores += -(planted.directions @ (trainer.theta - start).to(planted.directions)).double().numpy()
         view = "models"
     return scores.flatten(), planted.included.flatten(), view

@@ -20,6 +20,7 @@ from fedpriv.randomness.source import numpy_generator
 from fedpriv.session.screen import Notes
 
 LEAST = 20
+_RESAMPLES = 40
 MOST = 200.0  # epsilon above which nobody asks
 
 
@@ -32,6 +33,16 @@ def epsilon(mean: float, std: float, null: float, delta: float) -> float:
     if exceeds(0.0) <= 0:
         return 0.0
     return MOST if exceeds(MOST) > 0 else float(brentq(exceeds, 0.0, MOST, xtol=1e-4))
+
+
+def spread(values: np.ndarray, null: float, delta: float, seed: int) -> float:
+    """The deviation of an estimate from so many cosines: of estimates from draws among them (bootstrap)."""
+    draw = numpy_generator(seed, "audit spread")
+    found = []
+    for _ in range(_RESAMPLES):
+        some = draw.choice(values, len(values))
+        found.append(epsilon(float(some.mean()), max(float(some.std(ddof=1)), 1e-3 * null), null, delta))
+    return float(np.std(found, ddof=1))
 
 
 def _delta(value: float, m1: float, s1: float, m2: float, s2: float) -> float:
@@ -97,11 +108,19 @@ def audit(bench: Bench, canaries: int) -> Result:
     mean, std = float(values.mean()), max(float(values.std(ddof=1)), 1e-3 * null)
     provable, claimed = promised(bench)
     estimate = epsilon(mean, std, null, trainer.ledger.delta)
+    error = spread(values, null, trainer.ledger.delta, bench.seed)
     says = (
-        f"an estimate, no bound: epsilon about {estimate:.2f}, from the cosines of {len(values)} canary "
-        f"clients in {passes} runs (mean {mean / null:.2f}, deviation {std / null:.2f} of the null's)"
+        f"an estimate, no bound: epsilon about {estimate:.2f}, give or take {error:.2f}, from the cosines of "
+        f"{len(values)} canary clients in {passes} runs (mean {mean / null:.2f}, deviation {std / null:.2f} "
+        "of the null's)"
     )
-    details = {"canaries": len(values), "runs": passes, "mean": mean / null, "deviation": std / null}
+    details = {
+        "canaries": len(values),
+        "runs": passes,
+        "mean": mean / null,
+        "deviation": std / null,
+        "error": error,
+    }
     return Result(
         kind, says, bound=estimate, is_bound=False, against=provable, claimed=claimed, details=details
     )

@@ -13,9 +13,10 @@ from dp_accounting.pld import PLDAccountant
 from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 
 from fedpriv.audit.finding import Finding, judged, unasked
+from fedpriv.audit.noise import quiet
 from fedpriv.audit.sampling import rate_of
-from fedpriv.audit.taps import Bench, quiet
-from fedpriv.privacy.events import ORDERS, Charge, SampledGaussian
+from fedpriv.audit.taps import Bench
+from fedpriv.privacy.events import ORDERS, Charge, Joint, SampledGaussian
 from fedpriv.privacy.skellam import SampledSkellam
 
 _ROUNDS = 400  # that are gone through at most
@@ -82,6 +83,8 @@ def _again(bench: Bench) -> list[Finding]:
 
 def _recomputed(charge: Charge, count: int, delta: float, how: str) -> float | None:
     """Epsilon of Gaussian releases, and a lower bound of Skellam ones; None where there is no other hand."""
+    if len(charge) == 1 and isinstance(charge[0], Joint):
+        charge, count = charge[0].of(count), 1
     releases = []  # rate, multiplier, how often
     for event in charge:
         if isinstance(event, SampledGaussian):

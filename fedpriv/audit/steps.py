@@ -44,6 +44,14 @@ def emptied(work: Work) -> Work:
     return replace(work, plan=Plan(plan.index, torch.zeros_like(plan.size), plan.active))
 
 
+def alone(work: Work, place: int) -> Work:
+    """The same with one sample of the first participant as all that is in any batch."""
+    plan = work.plan
+    index, size = plan.index.clone(), torch.zeros_like(plan.size)
+    index[0, :, 0], size[0] = place, plan.active[0].to(size)
+    return replace(work, plan=Plan(index, size, plan.active))
+
+
 def released(engine: Engine, work: Work, data: ClientData) -> Tensor:
     """What every step adds to every client's sum, [S, C, P]."""
     assert work.private is not None

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedpriv.randomness.source import Source, limit_of
 
 _STEPS = 16  # steps drawn at once: the words of one block
+_SAMPLES = 1 << 16  # drawn at once: eight megabytes of words, however many clients there are
 
 
 @dataclass(frozen=True)
@@ -50,22 +51,39 @@ def poisson(samples: Tensor, rates: Tensor, steps: Tensor, names: Tensor, source
     Client c owns the first samples[c] of its row; `names` [C, widest] are what a sample's draws are keyed by.
     """
     clients, horizon, widest = len(samples), int(steps.max()), int(samples.max())
-    active = torch.arange(horizon)[None, :] < steps[:, None]  # [C, T]
-    client, place = (torch.arange(widest)[None, :] < samples[:, None]).nonzero().T  # [n]
-    limits = limit_of(rates)[client][:, None]
+    at_once = max(1, _SAMPLES // max(1, widest))
+    size = torch.empty(clients, horizon, dtype=torch.int64)
+    active = torch.arange(horizon) < steps[:, None]  # [C, T]
     found = []
+    for first in range(0, clients, at_once):
+        some = slice(first, first + at_once)
+        limits = limit_of(rates[some])
+        size[some], where, place = _joining(samples[some], limits, active[some], names[some], source)
+        found.append((some, where, place))
+    index = torch.zeros(clients, horizon, max(1, int(size.max())), dtype=torch.int64)
+    for some, where, place in found:
+        index[some][where] = place
+    return Plan(index, size, active)
+
+
+def _joining(
+    samples: Tensor, limits: Tensor, active: Tensor, names: Tensor, source: Source
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
+    """How many samples join each step of some clients, [C, T]; of each its client, step and place in it,
+    and its place among the client's own."""
+    clients, horizon = active.shape
+    client, place = (torch.arange(names.shape[1]) < samples[:, None]).nonzero().T  # [n]
+    joined = []
     for first in range(0, horizon, _STEPS):
-        drawn = source.words(names[client, place], _STEPS, first // _STEPS) < limits  # [n, _STEPS]
-        drawn = drawn[:, : horizon - first] & active[client, first : first + _STEPS]
+        drawn = source.words(names[client, place], _STEPS, first // _STEPS) < limits[client][:, None]
+        drawn = drawn[:, : horizon - first] & active[client, first : first + _STEPS]  # [n, _STEPS]
         step, row = drawn.T.nonzero().T  # sorted
-        found.append(torch.stack([step + first, row]))
-    step, row = torch.cat(found, 1)
+        joined.append(torch.stack([step + first, row]))
+    step, row = torch.cat(joined, 1)
     cell = step * clients + client[row]
     size = torch.bincount(cell, minlength=horizon * clients)
     at = torch.arange(len(cell)) - (size.cumsum(0) - size)[cell]
-    index = torch.zeros(horizon, clients, max(1, int(size.max())), dtype=torch.int64)
-    index[step, client[row], at] = place[row]
-    return Plan(index.transpose(0, 1).contiguous(), size.view(horizon, clients).T.contiguous(), active)
+    return size.view(horizon, clients).T, (client[row], step, at), place[row]
 
 
 def joined(own: Plan, shared: Plan, offsets: Tensor) -> Plan:

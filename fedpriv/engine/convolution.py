@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_input, conv2d_weight
 
+from fedpriv.engine import ragged
 from fedpriv.engine.rules import Matrix, Stacked, gram_or_direct, product, rule
 
 _LARGE = 1 << 15  # weights of a kernel from which on clients take turns
@@ -25,12 +26,17 @@ class _Convolve(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, geometry: Any) -> Any:
-        clients = kernel.shape[0]
+    def forward(
+        ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, geometry: Any, rows: list[int] | None
+    ) -> Any:
         columns, height, width = _columns(x, geometry)  # [C*B, L, K]
-        flat = columns.reshape(clients, -1, columns.shape[-1])
-        out = product(flat, kernel, bias)  # [C, B*L, O]
+        if rows is None:
+            out = product(columns.reshape(len(kernel), -1, columns.shape[-1]), kernel, bias)  # [C, B*L, O]
+        else:
+            ctx.rows = [size * height * width for size in rows]
+            out = ragged.products(columns.flatten(0, 1), kernel.transpose(1, 2), ctx.rows, bias)  # [N*L, O]
         ctx.save_for_backward(kernel)
+        ctx.packed = rows is not None
         ctx.geometry, ctx.shape, ctx.grid = geometry, x.shape, (height, width)
         ctx.mark_non_differentiable(columns)
         return out.view(x.shape[0], height, width, -1).permute(0, 3, 1, 2), columns
@@ -41,15 +47,19 @@ class _Convolve(torch.autograd.Function):
         (kh, kw), (sh, sw), (ph, pw), (dh, dw) = ctx.geometry
         count, channels, rows, cols = ctx.shape
         height, width = ctx.grid
-        flat = grad.permute(0, 2, 3, 1).reshape(kernel.shape[0], -1, kernel.shape[1])
-        pieces = torch.bmm(flat, kernel).view(count, height, width, kh, kw, channels)
+        flat = grad.permute(0, 2, 3, 1).reshape(-1, kernel.shape[1])
+        if ctx.packed:
+            back = ragged.products(flat, kernel, ctx.rows)
+        else:
+            back = torch.bmm(flat.view(len(kernel), -1, kernel.shape[1]), kernel)
+        pieces = back.view(count, height, width, kh, kw, channels)
         image = grad.new_zeros(count, rows + 2 * ph, cols + 2 * pw, channels)
         for i in range(kh):
             for j in range(kw):
                 image[
                     :, i * dh : i * dh + sh * height : sh, j * dw : j * dw + sw * width : sw
                 ] += pieces[:, :, :, i, j]  # fmt: skip
-        return image[:, ph : ph + rows, pw : pw + cols].permute(0, 3, 1, 2), None, None, None
+        return image[:, ph : ph + rows, pw : pw + cols].permute(0, 3, 1, 2), None, None, None, None
 
 
 _convolve: Callable[..., tuple[Tensor, Tensor]] = _Convolve.apply
@@ -71,19 +81,21 @@ class _ConvolveEach(torch.autograd.Function):
     """Each client's own convolution in turn; the kernels themselves get no gradient here."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kernels: Tensor, bias: Tensor | None, geometry: Any) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, kernels: Tensor, bias: Tensor | None, geometry: Any, rows: list[int]
+    ) -> Tensor:
         ctx.save_for_backward(kernels)
-        ctx.geometry, ctx.shape = geometry, x.shape
+        ctx.geometry, ctx.shape, ctx.rows = geometry, x.shape, rows
         biases = [None] * len(kernels) if bias is None else bias
-        parts = zip(x.chunk(len(kernels)), kernels, biases, strict=True)
+        parts = zip(x.split(rows), kernels, biases, strict=True)
         return torch.cat([F.conv2d(own, kernel, b, *geometry) for own, kernel, b in parts])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         (kernels,) = ctx.saved_tensors
-        shape = (ctx.shape[0] // len(kernels), *ctx.shape[1:])
-        parts = zip(grad.chunk(len(kernels)), kernels, strict=True)
-        return torch.cat([conv2d_input(shape, k, g, *ctx.geometry) for g, k in parts]), None, None, None
+        parts = zip(grad.split(ctx.rows), kernels, strict=True)
+        slopes = [conv2d_input((len(g), *ctx.shape[1:]), k, g, *ctx.geometry) for g, k in parts]
+        return torch.cat(slopes), None, None, None, None
 
 
 _convolve_each: Callable[..., Tensor] = _ConvolveEach.apply
@@ -92,26 +104,35 @@ _convolve_each: Callable[..., Tensor] = _ConvolveEach.apply
 class LargeConv2d(Stacked):
     """Keeps inputs and output gradients, call after call: [C, B, channels, h, w], [C, B, O, h', w'], ..."""
 
+    packs = True
+
     def __init__(self, layer: nn.Conv2d):
         super().__init__(layer)
         self.geometry = (layer.stride, layer.padding, layer.dilation)
         self.size = layer.kernel_size
 
+    def of(self, samples: int) -> list[int]:
+        """How many of all samples are whose."""
+        return [samples // self.clients] * self.clients if self.rows is None else self.rows
+
     def forward(self, x: Tensor) -> Tensor:
-        out = _convolve_each(x, self.bound["weight"], self.bound.get("bias"), self.geometry)
+        own = self.of(len(x))
+        out = _convolve_each(x, self.bound["weight"], self.bound.get("bias"), self.geometry, own)
         return self.record(x.detach(), out)
 
     def prepare(self, grads: list[Tensor]) -> tuple[Tensor, ...]:
         pairs = [(x, g) for (x, _), g in zip(self.calls, grads, strict=True)]
-        return tuple(t.view(self.clients, -1, *t.shape[1:]) for pair in pairs for t in pair)
+        return tuple(t.view(self.lead, -1, *t.shape[1:]) for pair in pairs for t in pair)
 
     def products(self, tape: tuple[Tensor, ...]) -> int:
         return sum(g[0, 0, 0].numel() for g in tape[1::2]) * self.bound["weight"][0].numel()
 
     def square_norms(self, tape: tuple[Tensor, ...]) -> Tensor:
-        return torch.stack([self._square_norms([t[k] for t in tape]) for k in range(self.clients)])
+        own = self.of(tape[0].shape[:2].numel())
+        parts = zip(*(t.flatten(0, 1).split(own) for t in tape), strict=True)
+        return torch.cat([self._square_norms(part) for part in parts]).view(tape[0].shape[:2])
 
-    def _square_norms(self, tape: list[Tensor]) -> Tensor:
+    def _square_norms(self, tape: tuple[Tensor, ...]) -> Tensor:
         """Of one client, [B]: patches are gathered here only."""
         patches = [_columns(x, (self.size, *self.geometry))[0] for x in tape[::2]]  # [B, L, K]
         slopes = [g.flatten(2).transpose(1, 2) for g in tape[1::2]]  # [B, L, O]
@@ -123,11 +144,15 @@ class LargeConv2d(Stacked):
         self, tape: tuple[Tensor, ...], targets: dict[str, Tensor], coefficients: Tensor, alpha: float
     ) -> None:
         for x, g in zip(tape[::2], tape[1::2], strict=True):
-            scaled = g * coefficients[:, :, None, None, None]
-            for target, own, slope in zip(targets["weight"], x, scaled, strict=True):
-                target.add_(conv2d_weight(own, target.shape, slope, *self.geometry), alpha=alpha)
+            scaled, own = (
+                (g * coefficients[:, :, None, None, None]).flatten(0, 1),
+                self.of(coefficients.numel()),
+            )
+            parts = zip(targets["weight"], x.flatten(0, 1).split(own), scaled.split(own), strict=True)
+            for target, inputs, slope in parts:
+                target.add_(conv2d_weight(inputs, target.shape, slope, *self.geometry), alpha=alpha)
             if "bias" in self.names:
-                targets["bias"].add_(scaled.sum((1, 3, 4)), alpha=alpha)
+                targets["bias"].add_(self.sums(coefficients, g.sum((3, 4))), alpha=alpha)
 
 
 class SmallConv2d(Matrix):
@@ -138,14 +163,19 @@ class SmallConv2d(Matrix):
     def forward(self, x: Tensor) -> Tensor:
         weight = self.bound["weight"]  # [C, O, channels, kh, kw]
         kernel = weight.permute(0, 1, 3, 4, 2).flatten(2)  # [C, O, K]
-        out, columns = _convolve(x, kernel, self.bound.get("bias"), self.geometry)
+        out, columns = _convolve(x, kernel, self.bound.get("bias"), self.geometry, self.rows)
         return self.record(columns, out)
 
     def prepare(self, grads: list[Tensor]) -> list[Tensor]:
         return super().prepare([g.permute(0, 2, 3, 1).flatten(1, 2) for g in grads])
 
     def add_matrix(self, target: Tensor, g: Tensor, a: Tensor, alpha: float) -> None:
-        self.add_sum(target, torch.bmm(g.transpose(1, 2), a), alpha)  # [C, O, K]
+        if self.rows is None:
+            total = torch.bmm(g.transpose(1, 2), a)  # [C, O, K]
+        else:
+            total = g.new_zeros(len(target), g.shape[2], a.shape[2])
+            ragged.add_products(total, g[0], a[0], self.of(g.shape[1]), 1.0)
+        self.add_sum(target, total, alpha)
 
     def add_sum(self, target: Tensor, total: Tensor, alpha: float) -> None:
         outputs, channels, kh, kw = target.shape[1:]

@@ -26,17 +26,28 @@ from fedpriv.engine.tape import Batch, Cost, StackedNet, Tape, stack
 from fedpriv.engine.work import Private, Rows, Trained, Work
 
 _CACHE = 24 << 20  # bytes of weights a chunk may hold on a CPU
-_LIGHT = 16 << 20  # multiplications a step of all clients below which threads cost more than they bring
-_LIGHT_ELSEWHERE = 4 << 30  # the same for devices
+_ENOUGH = 16 << 20  # multiplications a step of a group below which threads cost more than they bring
+_ENOUGH_ELSEWHERE = 4 << 30  # the same for devices
+_PLENTY = 6  # times that, and more clients in a group bring nothing: threads seldom wait for each other
 _SHARED, _GROUPS = 2, 12  # groups come in twos; and how many there are where there is much work
 _ACTIVATIONS = 96 << 20  # bytes of activations a chunk may hold; with more, each step asks for new pages
 _EVALUATION = 64 << 20  # bytes of activations a worker may hold when only predicting
 _UNSEEN = 1 << 16  # numbers a sample is taken to need before any training
+_PACKED = 1 << 15  # multiplications a sample from which on padding costs more than a call for each client
 _TOGETHER = 32  # clients that share one product of the first layer when predicting
 
 
 T = TypeVar("T")
+Fetched = tuple[Tensor, Tensor, Tensor | None]  # a step's samples, labels, and where they stand if packed
 AddNoise = Callable[[Tensor, Tensor, int], object]  # (target, scale of each row, step)
+
+
+def _begin() -> None:
+    """What holds in a worker thread; torch keeps both for each thread by itself."""
+    # Saturated units give gradients below 1e-38, with which a CPU computes several times slower.
+    torch.set_flush_denormal(True)
+    # Else every small product of a worker wakes threads of its own, and two workers are slower than one.
+    torch.set_num_threads(1)
 
 
 class FastEngine(Engine):
@@ -58,8 +69,7 @@ class FastEngine(Engine):
             net = stack(network.to(self.device))
             self._nets.put(net)
         self._folds = Fold.of(net, layout) is not None
-        # Saturated units give gradients below 1e-38, with which a CPU computes several times slower.
-        self._pool = ThreadPoolExecutor(self.workers, initializer=torch.set_flush_denormal, initargs=(True,))
+        self._pool = ThreadPoolExecutor(self.workers, initializer=_begin)
         self._cost: Cost | None = None
 
     def _each(self, jobs: Iterable[Any], run: Callable[..., None], together: bool = True) -> None:
@@ -87,9 +97,9 @@ class FastEngine(Engine):
             fitting = min(_CACHE // (size * self.layout.total), _ACTIVATIONS // (size * floats))
         else:
             fitting = room.for_clients(self.device, self.layout.total, floats, size)
-        fair, light = clients, _LIGHT if on_cpu else _LIGHT_ELSEWHERE
-        if clients * products >= light:
-            fair = max(2 * light // products, -(-clients // _GROUPS))
+        fair, enough = clients, _ENOUGH if on_cpu else _ENOUGH_ELSEWHERE
+        if clients * products >= _SHARED * enough:
+            fair = max(min(_PLENTY * enough // products, -(-clients // _SHARED)), -(-clients // _GROUPS))
         count = -(-clients // max(1, min(fitting, fair)))
         if count > 1:  # so that two workers have as much to do
             count = min(clients, -(-count // _SHARED) * _SHARED)
@@ -122,13 +132,12 @@ class FastEngine(Engine):
 
     def train(self, work: Work, data: ClientData, groups: Sequence[Rows] | None = None) -> Trained:
         loss = torch.zeros(len(work.clients), device=self.device)
-        cost = self._cost_of(work, data)
-        per_step = cost.products * work.plan.index.shape[2] * len(work.clients)
-        light = per_step < _LIGHT or self.workers == 1
+        groups = self.groups(work, data) if groups is None else groups
+        alone = len(groups) == 1  # then another worker may draw noise and take samples ahead
         self._each(
-            [(rows,) for rows in (self.groups(work, data) if groups is None else groups)],
-            lambda net, rows: self._train_chunk(net, work, data, rows, loss, ahead=light),
-            together=not light,
+            [(rows,) for rows in groups],
+            lambda net, rows: self._train_chunk(net, work, data, rows, loss, ahead=alone),
+            together=not alone,
         )
         return Trained(loss)
 
@@ -172,9 +181,16 @@ class FastEngine(Engine):
         steps = sum(map(bool, staying))  # a client's idle steps come last
         add_noise = self._noise(work, chunk, steps, ahead)
 
-        def fetch(step: int) -> tuple[Tensor, Tensor]:
+        packs = net.packs and self.device.type == "cpu" and self._cost_of(work, data).products >= _PACKED
+
+        def fetch(step: int) -> Fetched:
             left = staying[step] if isinstance(chosen, Tensor) else len(everyone.rows)
-            return data.take(everyone.samples[:left, step, : max(counts[step])])
+            count = counts[step][:left]
+            samples = everyone.samples[:left, step, : max(count)]  # [C, B]
+            if not packs or min(count) == max(count):
+                return *data.take(samples), None
+            where = everyone.masks[:left, step, : max(count)].flatten().nonzero()[:, 0]
+            return *data.take(samples.flatten()[where]), where
 
         take = self._ahead(fetch, steps, ahead)
         for step in range(steps):
@@ -182,9 +198,9 @@ class FastEngine(Engine):
                 chunk = chunk.first(staying[step])
                 weights, buffers = self.layout.views(chunk.rows), self.buffers.views(chunk.statistics)
             count, tape, factor = counts[step][: len(chunk.rows)], None, chunk.active
-            x, y = take(step)
+            fetched = take(step)
             if width := max(count):
-                tape, factor = self._taped(net, weights, buffers, work, chunk, step, count, x, y)
+                tape, factor = self._taped(net, weights, buffers, work, chunk, step, count, fetched)
                 total[: len(chunk.rows)] += (tape.losses * chunk.owns[:, step, :width]).sum(1)
             if chunk.measured is not None:
                 if tape is not None:
@@ -220,17 +236,17 @@ class FastEngine(Engine):
         chunk: Chunk,
         step: int,
         count: list[int],
-        x: Tensor,
-        y: Tensor,
+        fetched: Fetched,
     ) -> tuple[Tape, Tensor]:
         """One pass of a step's batches, and how much each sample's gradient counts, [C, B]."""
+        x, y, where = fetched
         sizes, shared, width = chunk.sizes, chunk.shared, max(count)
         mask, own = chunk.masks[:, step, :width], chunk.owns[:, step, :width]  # [C, B]
         names = None
         if net.dropouts:
             names = sample_names(chunk.who, chunk.samples[:, step, :width])  # [C, B]
             for dropout in net.dropouts:
-                dropout.name(work.source, names.flatten(), step)
+                dropout.name(work.source, names.flatten() if where is None else names.flatten()[where], step)
         seen = sizes.sum(1) if chunk.measured is not None else sizes[:, step]  # [C]
         factor = own / seen.clamp(min=1)[:, None]
         weight = None
@@ -238,7 +254,7 @@ class FastEngine(Engine):
             others = shared.sum(1) if chunk.measured is not None else shared[:, step]
             weight, factor = factor + (mask - own) / others.clamp(min=1)[:, None], mask
         with torch.enable_grad():
-            tape = net.tape(weights, buffers, Batch(x, y, mask, count, weight, names))
+            tape = net.tape(weights, buffers, Batch(x, y, mask, count, weight, names, where))
         if not work.private:
             return tape, factor
         factor, sound = self._clipped(tape, own, work.private)

@@ -11,16 +11,16 @@ class _Affine(Stacked):
     """x_hat * weight + bias with one number per channel; subclasses make x_hat."""
 
     def scale(self, hat: Tensor) -> Tensor:
-        weight, bias = self.bound["weight"], self.bound["bias"]  # [C, channels]
-        shape = (len(weight), 1, weight.shape[1]) + (1,) * (hat.dim() - 2)
-        per_client = hat.view(len(weight), -1, *hat.shape[1:])
+        weight, bias = self.each(self.bound["weight"]), self.each(self.bound["bias"])  # [C, 1, channels]
+        shape = (*weight.shape, *[1] * (hat.dim() - 2))
+        per_client = hat.view(self.lead, -1, *hat.shape[1:])
         out = per_client * weight.view(shape) + bias.view(shape)
         return self.record(hat.detach(), out.view(hat.shape))
 
     def prepare(self, grads: list[Tensor]) -> tuple[Tensor, Tensor]:
         weight = bias = torch.zeros(())
         for (hat, _), g in zip(self.calls, grads, strict=True):
-            shape = (self.clients, -1, g.shape[1])
+            shape = (self.lead, -1, g.shape[1])
             weight = weight + (hat * g).reshape(*g.shape[:2], -1).sum(2).view(shape)
             bias = bias + g.reshape(*g.shape[:2], -1).sum(2).view(shape)
         return weight, bias  # [C, B, channels]
@@ -32,11 +32,13 @@ class _Affine(Stacked):
         self, tape: tuple[Tensor, Tensor], targets: dict[str, Tensor], coefficients: Tensor, alpha: float
     ) -> None:
         for name, per_sample in zip(("weight", "bias"), tape, strict=True):
-            targets[name].add_((per_sample * coefficients[..., None]).sum(1), alpha=alpha)
+            targets[name].add_(self.sums(coefficients, per_sample), alpha=alpha)
 
 
 @rule(nn.GroupNorm)
 class StackedGroupNorm(_Affine):
+    packs = True
+
     def __init__(self, layer: nn.GroupNorm):
         super().__init__(layer)
         if not layer.affine:

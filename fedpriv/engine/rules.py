@@ -1,9 +1,12 @@
 """Client-batched layers: C copies of a layer side by side, with per-sample gradient norms for free.
 
 Activations stay flat, [C*B, ...], so any network's own forward runs unchanged; only a layer with weights
-splits them into [C, B, ...]. A layer remembers its input a and output z; from the gradient g = dL/dz the
-squared norm of every sample's weight gradient follows without the gradient itself (||a||^2 ||g||^2 for a
-matrix; "ghost clipping", Goodfellow 2015, Li et al. 2022), then one weighted product adds the clipped sum.
+splits them into [C, B, ...]. On a CPU, where every product counts, batches of different sizes are packed: the
+real samples alone, [N, ...], which a layer sees as [1, N, ...] and how many are whose.
+
+A layer remembers its input a and output z; from the gradient g = dL/dz the squared norm of every sample's
+weight gradient follows without the gradient itself (||a||^2 ||g||^2 for a matrix; "ghost clipping",
+Goodfellow 2015, Li et al. 2022), then one weighted product adds the clipped sum.
 `@rule(nn.Linear)` names the layer a class (or what a function returns) stands for; a plug-in may register
 its own.
 """
@@ -14,7 +17,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from fedpriv.engine import ragged
+
 LARGE = 1 << 16  # weights of a matrix from which on a temporary copy of its gradient costs more than calls
+SMALL, PASSES = 1 << 14, 8  # weights of a kernel; products that cost as much as a look at one of them
 FEW = 32  # outputs up to which a CPU multiplies up to three times as fast with the samples in columns
 RULES: dict[type[nn.Module], Callable[[Any], "Stacked"]] = {}
 S = TypeVar("S", bound=Callable[[Any], "Stacked"])
@@ -32,13 +38,15 @@ def rule(*layers: type[nn.Module]) -> Callable[[S], S]:
 class Stacked(nn.Module):
     """One layer for C clients; parameters are [C, *shape] tensors bound anew for every chunk of clients."""
 
+    packs = False  # whether the rule also knows packed samples
+
     def __init__(self, layer: nn.Module):
         super().__init__()
         self.names = [n for n, _ in layer.named_parameters(recurse=False)]
         self.buffer_names = [n for n, b in layer.named_buffers(recurse=False) if b.is_floating_point()]
         self.bound: dict[str, Tensor] = {}
         self.mask: Tensor | None = None  # [C, B], which samples are real
-        self.sizes: list[int] | None = None  # the same as a count per client: real samples come first
+        self.rows: list[int] | None = None  # packed samples: how many are whose
         self.calls: list[tuple[Any, Tensor]] = []
         self.versions: list[tuple[Tensor, int]] = []  # outputs and how often each had been changed by then
         self.recording = False
@@ -55,6 +63,24 @@ class Stacked(nn.Module):
     @property
     def clients(self) -> int:
         return next(iter(self.bound.values())).shape[0]
+
+    @property
+    def lead(self) -> int:
+        """What the samples of one pass are split into: C clients, or one row of packed samples."""
+        return self.clients if self.rows is None else 1
+
+    def each(self, values: Tensor) -> Tensor:
+        """A client's own value for each of its samples: [C, ...] -> [C, 1, ...], or [1, N, ...] if packed."""
+        if self.rows is None:
+            return values[:, None]
+        return values.repeat_interleave(torch.tensor(self.rows), 0, output_size=sum(self.rows))[None]
+
+    def sums(self, coefficients: Tensor, values: Tensor) -> Tensor:
+        """Each client's weighted sum over its samples of values [C, B, ...], or [1, N, ...] if packed."""
+        if self.rows is not None:
+            return ragged.sums(coefficients[0], values[0], self.rows)
+        total = torch.bmm(coefficients[:, None], values.flatten(2))[:, 0]
+        return total.view(len(total), *values.shape[2:])
 
     def prepare(self, grads: list[Tensor]) -> Any:
         """Join the calls of one pass into what `square_norms` and `add` read."""
@@ -81,10 +107,12 @@ def rounding(energy: Tensor) -> Tensor:
 def gram_or_direct(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor | None]:
     """||sum_t g_t a_t^T||_F^2 per sample for a [N, T, I], g [N, T, O], by the cheaper of two ways, [N].
 
-    The second way makes the gradients sum_t g_t a_t^T themselves, [N, O, I], which come along.
+    The second way makes the gradients sum_t g_t a_t^T themselves, [N, O, I], which come along: their sum need
+    not be made again, so where they are small it pays before the products alone would say so.
     """
     times, inputs, outputs = a.shape[1], a.shape[2], g.shape[2]
-    if times * (inputs + outputs) <= inputs * outputs:
+    gram, direct = times * (inputs + outputs), inputs * outputs
+    if gram <= direct and not (direct <= SMALL and times * gram > PASSES * direct):
         squares = (torch.bmm(a, a.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))).sum((1, 2))
         squares = squares + rounding(a.square().sum((1, 2)) * g.square().sum((1, 2)))
         return squares.clamp(min=0), None
@@ -105,9 +133,23 @@ def product(a: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 class Matrix(Stacked):
     """Shared by every layer whose weight acts as a matrix on (possibly many) positions of a sample."""
 
+    packs = True
+
+    def times(self, flat: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Each client's own matrix of [C, O, I] on its rows of [lead, B*T, I], [lead, B*T, O]."""
+        if self.rows is None:
+            return product(flat, weight, bias)
+        return ragged.product(flat[0], weight, bias, self.of(flat.shape[1]))[None]
+
+    def of(self, count: int) -> list[int]:
+        """How many of `count` rows are whose, where packed samples have several each."""
+        assert self.rows is not None
+        positions = count // max(1, sum(self.rows))
+        return self.rows if positions == 1 else [size * positions for size in self.rows]
+
     def prepare(self, grads: list[Tensor]) -> list[Tensor]:
-        clients = self.clients
-        inputs = [a.reshape(clients, -1, *a.shape[-2:]) for a, _ in self.calls]  # [C, B, T, I]
+        lead = self.lead
+        inputs = [a.reshape(lead, -1, *a.shape[-2:]) for a, _ in self.calls]  # [C, B, T, I]
         outputs = [
             g.reshape(*a.shape[:3], g.shape[-1]) for a, g in zip(inputs, grads, strict=True)
         ]  # [C, B, T, O]
@@ -135,29 +177,25 @@ class Matrix(Stacked):
 
     def add(self, tape: list[Tensor], targets: dict[str, Tensor], coefficients: Tensor, alpha: float) -> None:
         a, g, *each = tape
-        if each:
-            weight = coefficients[:, None]  # [C, 1, B]
-            self.add_sum(targets["weight"], torch.bmm(weight, each[0].flatten(2)), alpha)
-            if "bias" in self.names:
-                targets["bias"].add_(torch.bmm(weight, g.sum(2))[:, 0], alpha=alpha)
-            return
-        scaled = (g * coefficients[:, :, None, None]).flatten(1, 2)  # [C, B*T, O]
-        self.add_matrix(targets["weight"], scaled, a.flatten(1, 2), alpha)
         if "bias" in self.names:
-            targets["bias"].add_(scaled.sum(1), alpha=alpha)
+            targets["bias"].add_(self.sums(coefficients, g.sum(2)), alpha=alpha)
+        if each:
+            self.add_sum(targets["weight"], self.sums(coefficients, each[0]), alpha)
+        else:
+            scaled = (g * coefficients[:, :, None, None]).flatten(1, 2)  # [C, B*T, O]
+            self.add_matrix(targets["weight"], scaled, a.flatten(1, 2), alpha)
 
     def add_sum(self, target: Tensor, total: Tensor, alpha: float) -> None:
         """target += alpha * total, whose numbers are a gradient's of O rows and I columns."""
         target.add_(total.view(target.shape), alpha=alpha)
 
     def add_matrix(self, target: Tensor, g: Tensor, a: Tensor, alpha: float) -> None:
-        if (
-            target.is_cpu and target[0].numel() > LARGE
-        ):  # a product per client, straight into the weights, without padding
-            assert self.sizes is not None
-            positions = g.shape[1] // self.mask.shape[1]  # type: ignore[union-attr]
-            for own, g_own, a_own, size in zip(target, g, a, self.sizes, strict=True):
-                own.addmm_(g_own[: size * positions].T, a_own[: size * positions], alpha=alpha)
+        """target += alpha * the product of g [lead, ..., O] and a [lead, ..., I] of each client."""
+        if self.rows is not None:
+            ragged.add_products(target, g[0], a[0], self.of(g.shape[1]), alpha)
+        elif target.is_cpu and target[0].numel() > LARGE:  # straight into the weights
+            same = [g.shape[1]] * len(g)
+            ragged.add_products(target, g.flatten(0, 1), a.flatten(0, 1), same, alpha)
         else:
             target.baddbmm_(g.transpose(1, 2), a, alpha=alpha)
 
@@ -166,22 +204,10 @@ class Matrix(Stacked):
 class StackedLinear(Matrix):
     def forward(self, x: Tensor) -> Tensor:
         weight = self.bound["weight"]  # [C, O, I]
-        flat = x.reshape(len(weight), -1, x.shape[-1])  # [C, B*T, I]
-        if x.is_cpu and weight[0].numel() > LARGE and self.sizes is not None and not x.requires_grad:
-            out = self._ragged(flat, weight, flat.shape[1] // self.mask.shape[1])  # type: ignore[union-attr]
-        else:
-            out = product(flat, weight, self.bound.get("bias"))
+        flat = x.reshape(self.lead, -1, x.shape[-1])  # [C, B*T, I]
+        out = self.times(flat, weight, self.bound.get("bias"))
         saved = x.detach().reshape(x.shape[0], -1, x.shape[-1])  # [C*B, T, I]
         return self.record(saved, out.view(*x.shape[:-1], weight.shape[1]))
-
-    def _ragged(self, flat: Tensor, weight: Tensor, positions: int) -> Tensor:
-        """The first layer's product without the padding, which for a large matrix is real time."""
-        out = flat.new_zeros(*flat.shape[:2], weight.shape[1])
-        for own, a, w, size in zip(out, flat, weight, self.sizes or [], strict=True):
-            torch.mm(a[: size * positions], w.T, out=own[: size * positions])
-        if "bias" in self.names:
-            out += self.bound["bias"][:, None, :]
-        return out
 
 
 @rule(nn.Embedding)

@@ -16,14 +16,15 @@ Named = dict[str, Tensor]
 
 
 class Batch(NamedTuple):
-    """A step's samples; of client c the first sizes[c] are real, the rest is padding."""
+    """A step's samples; of client c the first sizes[c] are real, the rest is padding, unless it is packed."""
 
-    x: Tensor  # [C, B, ...]
-    y: Tensor  # [C, B]
+    x: Tensor  # [C, B, ...]; packed: [N, ...], the real ones alone
+    y: Tensor  # [C, B]; packed: [N]
     mask: Tensor  # [C, B], one where real
     sizes: list[int]
     weight: Tensor | None = None  # [C, B], of each sample's loss; needed where batch norm mixes samples
     names: Tensor | None = None  # [C, B], of each sample; needed where there is dropout
+    where: Tensor | None = None  # [N], packed: where each sample stands in [C * B]
 
 
 class Cost(NamedTuple):
@@ -53,6 +54,7 @@ class StackedNet(Protocol):
     """C clients' networks; parameters and norm statistics come as named [C, ...] views."""
 
     dropouts: list[NamedDropout]
+    packs: bool  # whether a training pass takes packed samples
 
     def logits(self, weights: Named, buffers: Named, x: Tensor) -> Tensor:
         """Outputs [C, B, classes] for inputs [C, B, ...], in evaluation mode."""
@@ -108,10 +110,11 @@ class GhostNet:
         self.dropouts = name_dropouts(copied)
         self.network = _convert(copied, {})
         self.layers: dict[str, Stacked] = dict(stacked_layers(self.network))
+        self.packs = all(layer.packs for layer in self.layers.values())
         self._bound: dict[str, Tensor] | None = None  # the views the layers hold now
 
     def bind(
-        self, weights: Named, buffers: Named, mask: Tensor | None = None, sizes: list[int] | None = None
+        self, weights: Named, buffers: Named, mask: Tensor | None = None, rows: list[int] | None = None
     ) -> None:
         record = mask is not None
         if self.network.training != record:
@@ -121,7 +124,7 @@ class GhostNet:
             if fresh:
                 layer.bound = {n: weights[f"{prefix}.{n}"] for n in layer.names}
                 layer.bound |= {n: buffers[f"{prefix}.{n}"] for n in layer.buffer_names}
-            layer.mask, layer.sizes, layer.recording = mask, sizes, record
+            layer.mask, layer.rows, layer.recording = mask, rows, record
             layer.calls, layer.versions = [], []
         self._bound = weights
 
@@ -132,11 +135,13 @@ class GhostNet:
         return logits
 
     def tape(self, weights: Named, buffers: Named, batch: Batch) -> "GhostTape":
-        x, y, mask, sizes, weight, _ = batch
-        self.bind(weights, buffers, mask, sizes)
-        outputs = self.network(x.flatten(0, 1))
-        weight = mask if weight is None else weight
-        losses, slope = cross_entropy(outputs.detach(), y.flatten(), weight.flatten())
+        x, y, mask, sizes, weight, _, where = batch
+        self.bind(weights, buffers, mask, None if where is None else sizes)
+        outputs = self.network(x.flatten(0, 1) if where is None else x)
+        weight = (mask if weight is None else weight).flatten()
+        if where is not None:
+            weight = weight[where]
+        losses, slope = cross_entropy(outputs.detach(), y.flatten(), weight)
         points = [z for layer in self.layers.values() for _, z in layer.calls]
         if any(z._version != v for layer in self.layers.values() for z, v in layer.versions):
             raise UserError(
@@ -150,6 +155,8 @@ class GhostNet:
                 own, grads = grads[: len(layer.calls)], grads[len(layer.calls) :]
                 prepared[name] = layer.prepare(own)
                 layer.calls, layer.versions = [], []
+        if where is not None:
+            return PackedTape(self.layers, prepared, losses, mask, where)
         return GhostTape(self.layers, prepared, losses.view(y.shape))
 
 
@@ -181,8 +188,43 @@ class GhostTape:
             layer.add(self.prepared[prefix], own, coefficients, alpha)
 
 
+class PackedTape(GhostTape):
+    """The same for packed samples: layers see [1, N], the engine [C, B] as ever, zero in the padding."""
+
+    def __init__(
+        self,
+        layers: dict[str, Stacked],
+        prepared: dict[str, Any],
+        losses: Tensor,
+        mask: Tensor,
+        where: Tensor,
+    ):
+        self.mask, self.where = mask, where
+        super().__init__(layers, prepared, self._spread(losses))
+
+    def _spread(self, values: Tensor) -> Tensor:
+        return torch.zeros_like(self.mask).put_(self.where, values.to(self.mask.dtype))
+
+    def _packed(self, values: Tensor) -> Tensor:
+        return values.flatten()[self.where][None]
+
+    def drop(self, bad: Tensor) -> None:
+        super().drop(self._packed(bad))
+
+    @torch.no_grad()
+    def square_norms(self) -> Tensor:
+        layers = self.layers.items()
+        squares = sum((layer.square_norms(self.prepared[n]) for n, layer in layers), start=torch.zeros(()))
+        return self._spread(squares.flatten())
+
+    def add(self, targets: dict[str, Tensor], coefficients: Tensor, alpha: float) -> None:
+        super().add(targets, self._packed(coefficients), alpha)
+
+
 class VmapNet:
     """Any other network: per-sample gradients by nested vmap, one [C, B, ...] tensor per parameter."""
+
+    packs = False
 
     def __init__(self, network: nn.Module):
         self.network = copy.deepcopy(network)

@@ -29,6 +29,7 @@ from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import DIAGNOSTICS, FLOATS, TUNING, Mechanism
 from fedpriv.mechanisms.client_level import clip, one_budget
 from fedpriv.mechanisms.participation import Fixed
+from fedpriv.parts.base import by_client
 from fedpriv.parts.declarations import MechanismFacts
 from fedpriv.privacy import relations
 from fedpriv.privacy.calibrate import noise_multiplier
@@ -125,6 +126,7 @@ class CorrelatedCDP(Mechanism):
             )
         return Banded(rounds, bands)
 
+    @by_client
     def client(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         return clip(messages, self.clip_norm)[0]
 

@@ -29,6 +29,7 @@ from torch import Tensor
 from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import group_charges
 from fedpriv.mechanisms.perturbed_models import NOT_COVERED, SendsModels
+from fedpriv.parts.base import by_client
 from fedpriv.privacy import relations
 from fedpriv.privacy.events import Direct
 from fedpriv.privacy.ledger import Guarantee
@@ -109,6 +110,7 @@ class Duchi(SendsModels):
         sizes = torch.tensor(self._layers, device=start.device)
         return tuple(v.repeat_interleave(sizes) for v in ((low + high) / 2, half))  # type: ignore[return-value]
 
+    @by_client
     def perturb(self, weights: Tensor, round_: Round, source: Source) -> Tensor:
         center, radius = self.ranges(round_.start)
         epsilon = torch.as_tensor(round_.budgets, device=weights.device)[:, None]  # [C, 1], double

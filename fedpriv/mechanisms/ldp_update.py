@@ -35,6 +35,7 @@ from fedpriv.mechanisms.base import FLOATS, Mechanism, group_charges
 from fedpriv.mechanisms.client_level import clip
 from fedpriv.mechanisms.participation import FixedNumber
 from fedpriv.mechanisms.perturbed_models import NOT_COVERED
+from fedpriv.parts.base import by_client
 from fedpriv.parts.declarations import MechanismFacts
 from fedpriv.privacy import relations
 from fedpriv.privacy.accountants import RDP
@@ -142,6 +143,7 @@ class LDPUpdate(Mechanism):
             )
         }
 
+    @by_client
     def client(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         std = torch.tensor([self._std(z) for z in self.z[round_.clients].tolist()]).to(messages)  # [C]
         clipped, _ = clip(messages, self.clip_norm, 2 if self.noise == "gaussian" else 1)

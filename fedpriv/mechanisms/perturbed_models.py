@@ -36,6 +36,10 @@ class SendsModels(Mechanism):
     def perturb(self, weights: Tensor, round_: Round, source: Source) -> Tensor:
         """What is sent, [C, D], from local models of finite weights, [C, D]."""
 
+    def apart(self, method: str) -> bool:
+        """What leaves a client is made of its own model where that is so of its perturbed one."""
+        return super().apart("perturb" if method == "client" else method)
+
     def client(self, messages: Tensor, round_: Round, source: Source) -> Tensor:
         if messages.shape[1] != self.setting.layout.sent:
             raise UserError(

@@ -28,6 +28,7 @@ from fedpriv.errors import UserError, positive
 from fedpriv.mechanisms.base import FLOATS, group_charges
 from fedpriv.mechanisms.perturbed_models import NOT_COVERED, SendsModels
 from fedpriv.mechanisms.training import LocalTraining
+from fedpriv.parts.base import by_client
 from fedpriv.privacy import relations
 from fedpriv.privacy.events import Direct, SampledGaussian
 from fedpriv.privacy.floats import outright
@@ -89,6 +90,7 @@ class PLDPGaussian(SendsModels):
             details={"data_rate": self.data_rate, "root": self.root, "sensitivity": self.sensitivity},
         )
 
+    @by_client
     def perturb(self, weights: Tensor, round_: Round, source: Source) -> Tensor:
         return noisy(weights, self.clip_norm, self.sigma, round_, source)
 

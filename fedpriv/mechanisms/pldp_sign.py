@@ -22,9 +22,12 @@ from fedpriv.errors import positive
 from fedpriv.mechanisms.base import unprotected
 from fedpriv.mechanisms.perturbed_models import SendsModels
 from fedpriv.mechanisms.pldp_gaussian import gaussian_guarantee, noisy
+from fedpriv.parts.base import by_client
 from fedpriv.privacy.ledger import Guarantee
 from fedpriv.randomness.source import Source
 from fedpriv.rounds.setting import Round, Setting
+
+TIE = 2.0**-20  # a weighted mean of signs below it is 0: no sum of floats in any order tells it apart
 
 
 class PLDPSign(SendsModels):
@@ -53,6 +56,7 @@ class PLDPSign(SendsModels):
             details={"sensitivity": self.sensitivity},
         )
 
+    @by_client
     def perturb(self, weights: Tensor, round_: Round, source: Source) -> Tensor:
         if not self.noise:
             return weights.sign()
@@ -61,7 +65,10 @@ class PLDPSign(SendsModels):
 
     def server(self, aggregate: Tensor, round_: Round, largest_weight: float, source: Source) -> Tensor:
         kept = torch.equal(aggregate, round_.start.to(aggregate))  # nobody was selected: the old model stays
-        model = aggregate.sign() if self.server_sign and not kept else aggregate
+        if self.server_sign and not kept:
+            model = aggregate.sign().masked_fill_(aggregate.abs() < TIE, 0)
+        else:
+            model = aggregate
         return super().server(model, round_, largest_weight, source)
 
 

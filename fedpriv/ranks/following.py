@@ -64,6 +64,8 @@ def _done(task: str, content: tuple[Any, ...], run: "Run | None", ranks: Group) 
         "prepare": run.prepare,
         "load": run.trainer.load,
         "round": run.trainer.round,
+        "whole": run.trainer.store.whole,
+        "fetch": run.trainer.store.fetch,
     }
     tasks[task](*content)
     return run

@@ -36,11 +36,20 @@ class Ranks:
     rank, count = 0, 1
     here = 1  # ranks on this machine
     echo = 0.0
+    received = 0  # bytes of tensors and lists that this rank was given by others
 
     def share(self, items: Sequence[T], rank: int | None = None) -> Sequence[T]:
         """The neighbouring ones of `items` that are a rank's, by default this one's."""
         at, total = self.rank if rank is None else rank, len(items)
         return items[total * at // self.count : total * (at + 1) // self.count]
+
+    def positions(self, groups: Sequence[Rows], rank: int | None = None) -> Rows:
+        """The participants in a rank's share of the groups, by default this one's."""
+        return slice(None)
+
+    def laid(self, rows: Tensor, positions: Rows, count: int) -> Tensor:
+        """Rows of this rank's participants at their positions among all, [count, ...], the others void."""
+        return rows
 
     def complete(self, parts: Sequence[Rows], *tensors: Tensor) -> None:
         """Fill in what the others have made: of every tensor the rows of each of `parts` are right where it
@@ -85,6 +94,20 @@ class Group(Ranks):
                 timeout=TIMEOUT,
             )
 
+    def positions(self, groups: Sequence[Rows], rank: int | None = None) -> Rows:
+        share = self.share(groups, rank)
+        if scattered := [group for group in share if isinstance(group, Tensor)]:
+            return torch.cat(scattered)
+        neighbours = [group for group in share if isinstance(group, slice)]
+        return slice(neighbours[0].start, neighbours[-1].stop) if neighbours else slice(0, 0)
+
+    def laid(self, rows: Tensor, positions: Rows, count: int) -> Tensor:
+        if len(rows) and not rows.stride(0):  # all the same
+            return rows[:1].expand(count, *rows.shape[1:])
+        whole = rows.new_empty(count, *rows.shape[1:])
+        whole[positions] = rows
+        return whole
+
     def complete(self, parts: Sequence[Rows], *tensors: Tensor) -> None:
         for tensor in tensors:
             if tensor.numel():
@@ -94,22 +117,50 @@ class Group(Ranks):
         numbers = torch.arange(len(tensor), device=tensor.device)
         nobody = numbers[:0]
         owned = [torch.cat([nobody, *(numbers[p] for p in self.share(parts, r))]) for r in range(self.count)]
-        at_once = max(1, _PIECE // (tensor[0].numel() * tensor.element_size()))
-        for first in range(0, max(map(len, owned)), at_once):
-            places = [own[first : first + at_once] for own in owned]
+        for some in self.pieces(tensor, max(map(len, owned))):
+            places = [own[some] for own in owned]
             piece = tensor.new_zeros(max(map(len, places)), *tensor.shape[1:])
             piece[: len(places[self.rank])] = tensor[places[self.rank]]
             pieces = [torch.empty_like(piece) for _ in range(self.count)]
             with _met():
                 dist.all_gather(pieces, piece)
+            self.received += (self.count - 1) * piece.nbytes
             for rank, (place, made) in enumerate(zip(places, pieces, strict=True)):
                 if rank != self.rank:
                     tensor[place] = made[: len(place)]
+
+    def pieces(self, tensor: Tensor, rows: int) -> list[slice]:
+        """So many rows like a tensor's, as many at once as one exchange takes."""
+        if not tensor.numel():
+            return []
+        at_once = max(1, _PIECE * len(tensor) // tensor.nbytes)
+        return [slice(n, n + at_once) for n in range(0, rows, at_once)]
+
+    def carry(self, tensor: Tensor, leaving: Sequence[Tensor], arriving: Sequence[Tensor]) -> None:
+        """Some rows of a tensor go to each rank, and the rows that each sends here come to their places."""
+        sent, got = (torch.cat(list(rows)) for rows in (leaving, arriving))
+        new = tensor.new_empty(len(got), *tensor.shape[1:])
+        with _met():
+            dist.all_to_all_single(new, tensor[sent], [*map(len, arriving)], [*map(len, leaving)])
+        tensor[got] = new
+        self.received += new.nbytes
+
+    def hand(self, rows: Tensor, source: int, target: int) -> None:
+        """One rank's rows to another, by way of the CPU; the rest have nothing to do with it."""
+        for some in self.pieces(rows, len(rows)) if self.rank in (source, target) else []:
+            with _met():
+                if self.rank == source:
+                    dist.send(rows[some].cpu().contiguous(), target)
+                else:
+                    dist.recv(new := torch.empty_like(rows[some], device="cpu"), source)
+                    rows[some] = new.to(rows)
+                    self.received += new.nbytes
 
     def from_first(self, value: T) -> T:
         if isinstance(value, Tensor):
             with _met():
                 dist.broadcast(value, 0)
+            self.received += value.nbytes if self.rank else 0
             return value
         box = [value]
         with _met():
@@ -121,6 +172,7 @@ class Group(Ranks):
         torch.save(value, file)
         with _met():
             dist.all_gather_object(boxes, file.getvalue())
+        self.received += sum(map(len, boxes)) - len(boxes[self.rank])
         return [torch.load(io.BytesIO(box), map_location=_here, weights_only=False) for box in boxes]
 
     @contextmanager

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedpriv.accelerator import widest
 from fedpriv.engine.data import ClientData
 from fedpriv.ranks.group import ALONE, Ranks
+from fedpriv.rounds.store import ClientStore
 
 EMD_CLIENTS = 200  # pairs grow with the square; more clients are thinned out evenly
 WHOLE_CLIENTS = 500  # more personal networks are thinned out evenly for the view on the whole test set
@@ -58,8 +59,7 @@ class Predictor(Protocol):
 def evaluate(
     engine: Predictor,
     models: Callable[[Tensor], Tensor],
-    home: Tensor,
-    statistics: Tensor,
+    store: ClientStore,
     data: ClientData,
     personal: bool = False,
     ranks: Ranks = ALONE,
@@ -70,6 +70,7 @@ def evaluate(
     these differ between clients. The whole test set is judged by at most WHOLE_CLIENTS personal networks.
     `ranks` share the blocks of clients or samples.
     """
+    home, statistics = store["home"], store["statistics"]
     count, device = data.size.numpy(), home.device
     clients, everything = len(count), torch.arange(len(data.y), device=device)
     inside = torch.arange(data.owned.shape[1])[None, :] < data.size[:, None]  # [K, widest]
@@ -86,17 +87,30 @@ def evaluate(
         return Evaluation(own[:, 1], own[:, 0], count, accuracy, mean_loss)
 
     def of(block: Tensor, index: Tensor, alike: bool) -> tuple[Tensor, Tensor]:
-        rows = torch.cat([models(block), home[block]], 1)
-        return engine.predict(rows, statistics[block], index, data, alike)
+        at = store.at(block)
+        rows = torch.cat([models(block), store["home"][at]], 1)
+        return engine.predict(rows, store["statistics"][at], index, data, alike)
 
+    judges = torch.linspace(0, clients - 1, min(clients, WHOLE_CLIENTS), device=device).long()
+    blocks, places = (
+        torch.arange(clients, device=device).split(_BLOCK),
+        torch.arange(len(judges)).split(_BLOCK),
+    )
+    store.fetch(
+        [
+            torch.cat(
+                [judges[:0], *ranks.share(blocks, r), *(judges[p.to(device)] for p in ranks.share(places, r))]
+            )
+            for r in range(ranks.count)
+        ]
+    )
     of_own = torch.zeros(clients, 2, device=device)  # summed loss and right answers
-    for block in ranks.share(blocks := torch.arange(clients, device=device).split(_BLOCK)):
+    for block in ranks.share(blocks):
         loss, correct = of(block, data.owned[block], False)
         both = torch.stack([torch.where(inside[block], loss, 0).sum(1), (correct & inside[block]).sum(1)], 1)
         of_own[block] = both.to(of_own)
-    judges = torch.linspace(0, clients - 1, min(clients, WHOLE_CLIENTS), device=device).long()
     of_whole = torch.zeros(len(judges), 2, dtype=torch.float64)  # mean loss and accuracy
-    for place in ranks.share(places := torch.arange(len(judges)).split(_BLOCK)):
+    for place in ranks.share(places):
         block = judges[place.to(device)]
         loss, correct = of(block, everything.expand(len(block), -1), not personal)
         means = (each.to(widest(device)).mean(1).cpu().double() for each in (loss, correct))

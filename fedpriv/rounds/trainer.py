@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -153,22 +154,22 @@ class Trainer:
         """
         block = max(1, _BLOCK // (4 * local.shape[1]))
         if len(local) <= block or not self._apart:
-            self.ranks.complete(groups, local)
-            received, uplink = self._receive(local, round_, draws)
+            received, uplink = self._receive(self._messages(local, groups, round_), round_, draws)
             return self._aggregate(received, round_), uplink
         assert isinstance(self.aggregator, Linear)
         weights, uplink = self.aggregator.weights(round_), 0
-        nothing, _ = self._receive(local[:0], round_.of(slice(0)), draws)
+        nobody = round_.of(slice(0))
+        nothing, _ = self._receive(self.algorithm.message(local[:0], nobody, self.store), nobody, draws)
         sums = nothing.new_zeros(len(groups), nothing.shape[1])
         for number in self.ranks.share(range(len(groups))):
             for some in _blocks(groups[number], block):  # all messages never exist at once
-                received, sent = self._receive(local[some], round_.of(some), draws)
+                clients = round_.of(some)
+                messages = self.algorithm.message(local[some], clients, self.store)
+                received, sent = self._receive(messages, clients, draws)
                 sums[number].addmv_(received.T, weights[some].to(received))
                 uplink += sent
         self.ranks.complete([slice(n, n + 1) for n in range(len(groups))], sums)
-        who = torch.as_tensor(round_.clients, device=local.device)
-        for owner in self.algorithm.facts.keeps:
-            self.ranks.complete([who[group] for group in groups], self.store[owner])
+        self.store.settle(self._parts(round_, groups), *self.algorithm.facts.keeps)
         return sums.sum(0), sum(self.ranks.all_of(uplink))
 
     @property
@@ -183,9 +184,27 @@ class Trainer:
         )
         return all(part.apart(method) for part, method in methods)
 
-    def _receive(self, local: Tensor, round_: Round, draws: dict[str, Source]) -> tuple[Tensor, int]:
+    def _messages(self, local: Tensor, groups: list[Rows], round_: Round) -> Tensor:
+        """What all participants want the server to know, [C, D'], on every rank."""
+        if self.algorithm.apart("message"):
+            mine, parts = self.ranks.positions(groups), self._parts(round_, groups)
+            messages = self.algorithm.message(local[mine], round_.of(mine), self.store)
+            self.store.settle(parts, *self.algorithm.facts.keeps)
+            messages = self.ranks.laid(messages, mine, len(local))
+            self.ranks.complete(groups, messages)
+            return messages
+        self.ranks.complete(groups, local)
+        if self.algorithm.facts.keeps:  # every rank makes all messages, and changes the rows it keeps
+            self.store.fetch([torch.as_tensor(round_.clients)] * self.ranks.count)
+        return self.algorithm.message(local, round_, self.store)
+
+    def _parts(self, round_: Round, groups: list[Rows]) -> list[Tensor]:
+        """The participants that each rank trains."""
+        who = torch.as_tensor(round_.clients)
+        return [who[self.ranks.positions(groups, rank)] for rank in range(self.ranks.count)]
+
+    def _receive(self, messages: Tensor, round_: Round, draws: dict[str, Source]) -> tuple[Tensor, int]:
         """What the server sees of the round's clients, [C, D'], and how many bytes they sent."""
-        messages = self.algorithm.message(local, round_, self.store)
         private = self.mechanism.client(messages, round_, draws["clients"])
         sent, uplink = self.upload.encode(private, round_, draws["upload"])
         return self.upload.decode(sent, round_), uplink
@@ -207,20 +226,14 @@ class Trainer:
         who = torch.as_tensor(round_.clients)
         if not len(who):
             return self.theta.new_zeros(0, sent), []
-        here = who.to(self.theta.device)
-        start = self.algorithm.start(self.theta, here, self.store)  # [C, D]
-        rows = torch.cat([start, self.store["home"][here]], 1, out=self._room(len(who)))  # [C, P]
-        statistics = self.store["statistics"][here]
-        owned = self.train.owned[here].cpu()  # [C, widest]
+        owned = self.train.owned[who.to(self.theta.device)].cpu()  # [C, widest]
         training = self.mechanism.training
         plan = training.plan(round_.clients, owned, self.source.of("batches", round_.number))
         plan, data = self.stage.mix(plan, round_, self.train)
-        raw = self.algorithm.facts.raw_gradients
-        gradients = self._gradients(round_, rows, statistics) if raw else None
         rates = self.algorithm.rates(round_, plan.index.shape[1])
         work = Work(
-            rows=rows,
-            buffers=statistics,
+            rows=self._room(len(who)),
+            buffers=self.theta.new_empty(len(who), self.store["statistics"].shape[1]),
             clients=who,
             plan=plan,
             source=self.source.of("training", round_.number),
@@ -229,22 +242,41 @@ class Trainer:
             momentum=self.sgd.momentum,
             weight_decay=self.sgd.weight_decay,
             private=training.private(round_.clients, self.source.of("noise", round_.number)),
+        )
+        raw = self.algorithm.facts.raw_gradients
+        gradients = self._gradients(round_, work.rows, work.buffers) if raw else None
+        groups = self._groups(work, data)
+        start = self._lay_out(work, round_, groups)
+        work = replace(
+            work,
             correction=self.algorithm.correction(round_, self.store, gradients),
             after_step=training.after_step(start),
         )
-        loss, groups = self._train(work, data)
-        self.ranks.complete(groups, rows[:, sent:], statistics)
-        self.store["home"][here] = rows[:, sent:]
-        self.store["statistics"][here] = statistics
-        self.losses[round_.number, round_.clients] = loss.cpu().numpy()
-        return rows[:, :sent], groups
-
-    def _train(self, work: Work, data: ClientData) -> tuple[Tensor, list[Rows]]:
-        """Train what is this rank's share; everybody's losses [C], and the groups that were divided."""
-        groups = self.ranks.from_first(self.engine.groups(work, data))
         loss = self.engine.train(work, data, self.ranks.share(groups)).loss
         self.ranks.complete(groups, loss)
-        return loss, groups
+        mine = self.ranks.positions(groups)
+        at = self.store.at(who[mine])
+        self.store["home"][at] = work.rows[mine, sent:]
+        self.store["statistics"][at] = work.buffers[mine]
+        self.store.settle(self._parts(round_, groups), "home", "statistics")
+        self.losses[round_.number, round_.clients] = loss.cpu().numpy()
+        return work.rows[:, :sent], groups
+
+    def _groups(self, work: Work, data: ClientData) -> list[Rows]:
+        """Which participants are trained together, the same on every rank: on a CPU it follows from the work,
+        elsewhere from the memory that the first rank finds free."""
+        groups = self.engine.groups(work, data)
+        return groups if self.theta.is_cpu else self.ranks.from_first(groups)
+
+    def _lay_out(self, work: Work, round_: Round, groups: list[Rows]) -> Tensor:
+        """What the participants of this rank start from, into the work; the sent weights of it, [C, D]."""
+        self.store.fetch(self._parts(round_, groups))
+        mine, sent = self.ranks.positions(groups), self.setting.layout.sent
+        clients = work.clients[mine].to(self.theta.device)
+        start, at = self.algorithm.start(self.theta, clients, self.store), self.store.at(clients)
+        work.rows[mine, :sent], work.rows[mine, sent:] = start, self.store["home"][at]
+        work.buffers[mine] = self.store["statistics"][at]
+        return self.ranks.laid(start, mine, len(round_.clients))
 
     def _room(self, clients: int) -> Tensor:
         """Memory for a round's models, the same in every round: new memory would cost a tenth of a round."""
@@ -254,7 +286,8 @@ class Trainer:
         return self._memory[:size].view(clients, -1)
 
     def _gradients(self, round_: Round, rows: Tensor, statistics: Tensor) -> Tensor:
-        """Each participant's gradient over all its samples at the weights `rows`, decay included, [C, D]."""
+        """Each participant's gradient over all its samples at what it starts from, decay included, [C, D];
+        `rows` and `statistics` are memory for it."""
         samples = torch.as_tensor(round_.sizes)
         once = batches.steps_per_epoch(samples, self.setting.batch_size)
         source, who = self.source.of("gradients", round_.number), torch.as_tensor(round_.clients)
@@ -262,7 +295,7 @@ class Trainer:
         plan, data = self.stage.mix(plan, round_, self.train)
         work = Work(
             rows=rows,
-            buffers=statistics.clone(),
+            buffers=statistics,
             clients=who,
             plan=plan,
             source=source,
@@ -270,9 +303,14 @@ class Trainer:
             measured=torch.zeros_like(rows),
         )
         assert work.measured is not None
-        _, groups = self._train(work, data)
-        self.ranks.complete(groups, work.measured)
-        return (work.measured + self.sgd.weight_decay * rows)[:, : self.setting.layout.sent]
+        groups = self._groups(work, data)
+        self._lay_out(work, round_, groups)
+        self.engine.train(work, data, self.ranks.share(groups))
+        mine, sent = self.ranks.positions(groups), self.setting.layout.sent
+        work.measured[mine] += self.sgd.weight_decay * rows[mine]
+        gradients = work.measured[:, :sent]
+        self.ranks.complete(groups, gradients)
+        return gradients
 
     def evaluate(self, data: ClientData | None) -> Evaluation | None:
         if data is None:
@@ -280,8 +318,7 @@ class Trainer:
         return evaluate(
             self.engine,
             lambda clients: self.algorithm.start(self.theta, clients, self.store),
-            self.store["home"],
-            self.store["statistics"],
+            self.store,
             data,
             self.algorithm.facts.personal,
             self.ranks,
@@ -294,11 +331,12 @@ class Trainer:
 
     # -- a checkpoint is exactly this
 
-    def state(self) -> dict[str, Any]:
+    def state(self, folder: Path | None = None) -> dict[str, Any]:
+        """Of the first rank; what other ranks keep is brought into a file of the folder, if there is one."""
         return {
             "next_round": self.next_round,
             "theta": self.theta,
-            "store": self.store.state(),
+            "store": self.store.whole(folder).state(),
             "losses": torch.as_tensor(self.losses),
             "ledger": self.ledger.state(),
             "algorithm": self.algorithm.state(),

@@ -55,7 +55,9 @@ def load(folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
                 import torch
 
                 file.seek(start)
-                return torch.load(file, weights_only=True, map_location="cpu"), problems
+                # Of a file that begins with the state, tensors stay on the disk until they are looked at.
+                place, mapped = (file, False) if start else (path, True)
+                return torch.load(place, weights_only=True, map_location="cpu", mmap=mapped), problems
         problems.append(f"checkpoint {path} is damaged and not used")
     return None, problems
 

@@ -58,10 +58,14 @@ class KeptSamples:
         """To be called before training and after every round."""
         if trainer.next_round not in self.wanted or trainer.next_round in self.kept:
             return
-        who, images = self.clients, []
-        rows = torch.cat([trainer.theta.expand(len(who), -1), trainer.store["home"][who]], 1)
+        who, images, store = self.clients, [], trainer.store
+        parts = [who, *[who[:0]] * (trainer.ranks.count - 1)]
+        with trainer.ranks.everywhere("fetch", parts):
+            store.fetch(parts)
+        at = store.at(who)
+        rows = torch.cat([trainer.theta.expand(len(who), -1), store["home"][at]], 1)
         tensors = trainer.setting.layout.views(rows)
-        tensors |= trainer.engine.buffers.views(trainer.store["statistics"][who])
+        tensors |= trainer.engine.buffers.views(store["statistics"][at])
         own = {n.removeprefix(_PREFIX): t for n, t in tensors.items() if n.startswith(_PREFIX)}
         for k, x in enumerate(self.original):
             images.append(functional_call(self.transform, {n: t[k] for n, t in own.items()}, (x[None],))[0])

@@ -16,20 +16,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedpriv.building import Run
+    from fedpriv.rounds.store import ClientStore
     from fedpriv.rounds.trainer import Trainer
 
 MODEL, PERSONAL = "model.pt", "personal.pt"
 
 
-def write(run: "Run", folder: Path, *, personal: bool) -> None:
-    """model.pt, and personal.pt if it is asked for and there is anything in it."""
+def write(run: "Run", store: "ClientStore", folder: Path, *, personal: bool) -> None:
+    """model.pt, and personal.pt if it is asked for and there is anything in it; `store` has all clients."""
     import torch
 
-    state = _common(run)
+    state = _common(run, store)
     with atomically(folder / MODEL) as file:
         torch.save(state, file)
     (folder / PERSONAL).unlink(missing_ok=True)
-    if personal and (own := _own(run.trainer)):
+    if personal and (own := _own(run.trainer, store)):
         with atomically(folder / PERSONAL) as file:
             torch.save(own, file)
 
@@ -57,11 +58,11 @@ def of_client(own: dict[str, "Tensor"], client: int) -> dict[str, "Tensor"]:
     return {name: values[client] for name, values in own.items()}
 
 
-def _common(run: "Run") -> dict[str, "Tensor"]:
+def _common(run: "Run", store: "ClientStore") -> dict[str, "Tensor"]:
     import torch
 
     trainer, network = run.trainer, run.network
-    layout, store = trainer.setting.layout, trainer.store
+    layout = trainer.setting.layout
     state = {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
     mean = trainer.ledger.guarantee.unit == "none"  # nothing is promised that a mean could break
     home = store["home"].mean(0) if mean else layout.flatten(network)[layout.sent :].to(trainer.theta)
@@ -73,11 +74,11 @@ def _common(run: "Run") -> dict[str, "Tensor"]:
     return {name: value.reshape(network.state_dict()[name].shape) for name, value in state.items()}
 
 
-def _own(trainer: "Trainer") -> dict[str, "Tensor"]:
+def _own(trainer: "Trainer", store: "ClientStore") -> dict[str, "Tensor"]:
     """What differs from client to client, [clients, *shape] each."""
     import torch
 
-    layout, store = trainer.setting.layout, trainer.store
+    layout = trainer.setting.layout
     clients = torch.arange(trainer.setting.clients, device=trainer.theta.device)
     start = trainer.theta.expand(len(clients), -1)
     if trainer.algorithm.facts.personal:

@@ -90,7 +90,9 @@ def _rounds(
     def save() -> None:
         recorded = recorder.state()  # on the disk before a checkpoint says so
         more = {"identity": str(own), "recorded": recorded}
-        checkpoint.save(folder, {**trainer.state(), "samples": samples.state(), **more})
+        with trainer.ranks.everywhere("whole"):
+            state = trainer.state(folder)
+        checkpoint.save(folder, {**state, "samples": samples.state(), **more})
         recorder.json("privacy.json", report())
 
     drawn = False
@@ -135,7 +137,9 @@ def _rounds(
 
     pictures.curves(recorder, title, folder)
     samples.write(folder)
-    model_file.write(run, folder, personal=cfg.personal)
+    with trainer.ranks.everywhere("whole"):
+        store = trainer.store.whole(folder)
+    model_file.write(run, store, folder, personal=cfg.personal)
     logger.finish(summary, sent.tables(folder))
     sent.note(logger, cfg, folder)
     recorder.json("summary.json", summary)  # its presence says the run is complete
@@ -210,7 +214,7 @@ def _continue(folder: Path, run: Run, samples: KeptSamples, own: Identity) -> di
     if made.config != own.config:
         raise another(folder)
     same_data(made, own, folder)
-    with run.trainer.ranks.everywhere("load", state):
+    with run.trainer.ranks.everywhere("load", {**state, "store": {}}):  # each is given its own clients' rows
         run.trainer.load(state)
     samples.load(state.get("samples", {}))
     console.print(f"continuing after round {run.trainer.next_round}")

@@ -43,6 +43,8 @@ class Affine(nn.Module):
 class StackedAffine(Stacked):
     """Gradients by hand: dL/dbeta = g and dL/dalpha = g x, summed over what shares a number."""
 
+    packs = True
+
     def __init__(self, layer: Affine):
         super().__init__(layer)
         self.fixed: dict[str, Any] = {"alpha": layer.alpha, "beta": layer.beta}
@@ -56,8 +58,10 @@ class StackedAffine(Stacked):
         if not self.bound:
             plain: Tensor = x * self.fixed["alpha"] + self.fixed["beta"]
             return plain
-        alpha, beta = (v[:, None] if isinstance(v := self.value(n), Tensor) else v for n in ("alpha", "beta"))
-        out = x.view(self.clients, -1, *x.shape[1:]) * alpha + beta
+        alpha, beta = (
+            self.each(v) if isinstance(v := self.value(n), Tensor) else v for n in ("alpha", "beta")
+        )
+        out = x.view(self.lead, -1, *x.shape[1:]) * alpha + beta
         return self.record(x.detach(), out.view(x.shape))
 
     def prepare(self, grads: list[Tensor]) -> tuple[Tensor, ...]:
@@ -66,7 +70,7 @@ class StackedAffine(Stacked):
             return ()
         (x, _), (g,) = self.calls[0], grads
         own = {"alpha": g * x, "beta": g}
-        split = {n: own[n].view(self.clients, -1, *g.shape[1:]) for n in self.names}
+        split = {n: own[n].view(self.lead, -1, *g.shape[1:]) for n in self.names}
         return tuple(s.sum_to_size(*s.shape[:2], *self.bound[n].shape[1:]) for n, s in split.items())
 
     def square_norms(self, tape: tuple[Tensor, ...]) -> Tensor:
@@ -76,8 +80,7 @@ class StackedAffine(Stacked):
         self, tape: tuple[Tensor, ...], targets: dict[str, Tensor], coefficients: Tensor, alpha: float
     ) -> None:
         for name, per_sample in zip(self.names, tape, strict=True):
-            weights = coefficients.view(*coefficients.shape, *[1] * (per_sample.dim() - 2))
-            targets[name].add_((per_sample * weights).sum(1), alpha=alpha)
+            targets[name].add_(self.sums(coefficients, per_sample), alpha=alpha)
 
 
 class Square(nn.Module):

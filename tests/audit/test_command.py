@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
-from fedpriv.audit import membership
+from fedpriv.audit import mechanism, membership, one_run
+from fedpriv.audit.taps import Bench
 from fedpriv.building import build
 
 TINY = ("model=logreg", "clients=5", "rounds=3", "batch_size=16", "threads=1")
@@ -48,6 +50,13 @@ def test_a_bound_from_one_run_is_below_the_promise_and_finds_missing_noise(fedpr
     assert bare["bound"] > bare["against"] and bare["violated"] is True
 
 
+def test_canaries_of_clients_with_little_noise_count_most(config):
+    """Three of four clients have noise for epsilon 0.1, which tells nothing; one has it for 16."""
+    words = ("budget=list", "budget.epsilons=[0.1,0.1,0.1,16]", "dp=ldp", *TINY, "clients=4")
+    found = one_run.audit(Bench(config(*words)), 800, "server")
+    assert found.bound > 0.5 and found.bound < found.against
+
+
 def test_clients_by_coin_and_by_estimate(fedpriv, tmp_path):
     result = fedpriv("audit", "one-run", "one-shot", "--canaries", "40", "dp=cdp", *TINY, HERE)
     assert result.code == 0 and "an estimate, no bound" in " ".join(result.out.split()).replace("│ ", "")
@@ -80,7 +89,9 @@ def test_a_model_that_did_not_learn_says_so(config):
         (("one-run", "--canaries", "5"), "too few"),
         (("one-run", "--canaries", "many"), "whole number"),
         (("one-run", "--view", "moon"), "server or models"),
+        (("mechanism", "--draws", "39", "dp=cdp"), "too few for any bound; ask for 40"),
         (("one-rum",), "no such kind"),
+        (("one-run", "--canary", "50"), "audit --canary: no such option"),
         (("one-run", "--canaries", "4000", "model=logreg", "clients=2"), "fewer canaries"),
     ],
 )
@@ -88,6 +99,20 @@ def test_bad_input_is_one_line(fedpriv, words, said):
     result = fedpriv("audit", *words, "rounds=2", HERE)
     one_line(result)
     assert said in result.err
+
+
+def test_so_few_draws_show_something():
+    """The least that are allowed: twenty of either side, all told apart."""
+    apart = mechanism.told_apart(np.ones(mechanism.LEAST), np.zeros(mechanism.LEAST), 0.0)
+    assert apart == pytest.approx(mechanism.lower_bound(20, 0, 20, 0.0)) and apart > 0.5
+
+
+def test_options_of_ones_own_are_audited(fedpriv, tmp_path):
+    (tmp_path / "mine" / "dp_variant").mkdir(parents=True)
+    text = "_target_: tests.audit.own.Cubed\n"
+    (tmp_path / "mine" / "dp_variant" / "cubed.yaml").write_text(text)
+    words = ("--config-dir", str(tmp_path / "mine"), "dp=cubed", "epsilon=30", *TINY, HERE)
+    assert fedpriv("audit", "mechanism", "--draws", "40", *words).code == 0
 
 
 def test_the_folder_of_another_run_is_refused(fedpriv):

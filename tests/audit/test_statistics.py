@@ -9,8 +9,9 @@ from dp_accounting import get_epsilon_gaussian
 
 from fedpriv.audit.mechanism import clopper_pearson, lower_bound
 from fedpriv.audit.one_run import bound, largest_epsilon
-from fedpriv.audit.one_shot import epsilon
-from fedpriv.audit.spread import alike, moved
+from fedpriv.audit.one_shot import epsilon, spread
+from fedpriv.audit.shared_rounds import _signs
+from fedpriv.audit.spread import alike, moved, moved_over_rounds
 
 
 def test_twenty_right_guesses_of_twenty():
@@ -55,6 +56,14 @@ def test_two_normals_of_one_width_are_the_gaussian_mechanism(mean):
     assert epsilon(mean, 1.0, 1.0, 1e-5) == pytest.approx(get_epsilon_gaussian(1 / mean, 1e-5), abs=1e-3)
 
 
+def test_how_far_an_estimate_may_be_off():
+    """Of 200 cosines that are normal: the estimates of other such cosines spread as the bootstrap says."""
+    draw = np.random.default_rng(0)
+    many = draw.normal(1.0, 1.0, (60, 200))
+    found = np.std([epsilon(row.mean(), row.std(ddof=1), 1.0, 1e-3) for row in many])
+    assert found == pytest.approx(spread(many[0], 1.0, 1e-3, 0), rel=0.5) and found > 0.2
+
+
 def test_a_wider_normal_is_told_from_a_narrow_one():
     assert epsilon(0.0, 1.0, 1.0, 1e-5) == 0.0 < 1.0 < epsilon(0.0, 2.0, 1.0, 1e-5)
 
@@ -68,6 +77,35 @@ def test_a_move_in_units_of_its_noise():
     assert abs(found.length - 1.5) < 5 * found.error < 0.1
     noise[:, :1000] = 0
     assert moved(change, noise).length == math.inf
+
+
+def test_a_move_in_units_of_laplace_noise():
+    """Ten numbers that move by 0.6 in noise of scale 2: 10 * 0.6 / 2."""
+    draw = np.random.default_rng(0)
+    change, noise = torch.zeros(2000), torch.from_numpy(draw.laplace(scale=2, size=(10, 2000)))
+    change[:10] = 0.6
+    found = moved(change, noise, norm=1)
+    assert abs(found.length - 3) < 5 * found.error < 0.3
+    assert moved(change, 0 * noise, norm=1).length == math.inf
+
+
+@pytest.mark.parametrize(("sign", "length"), [(1.0, math.sqrt(4 / 3)), (-1.0, 2.0)])
+def test_a_move_over_two_rounds_that_share_noise(sign, length):
+    """Noise of covariance [[1, 1/2], [1/2, 1]], whose inverse is [[4, -2], [-2, 4]] / 3: a change of (1, 1)
+    is sqrt(4/3) long and one of (1, -1) is 2."""
+    a, b = torch.randn(2, 20, 1000, generator=torch.Generator().manual_seed(0))
+    noise = torch.stack([a, a / 2 + math.sqrt(3 / 4) * b], 1)  # [n, T, P]
+    change = torch.zeros(2, 1000)
+    change[:, 7] = torch.tensor([1.0, sign])
+    found = moved_over_rounds(change, noise)
+    assert abs(found.length - length) < 5 * found.error < 0.15
+    assert moved_over_rounds(change, torch.stack([a, a], 1)).length > 1e3, "the same noise hides nothing"
+
+
+@pytest.mark.parametrize("between", [0.5, -0.5])
+def test_rounds_are_turned_so_that_they_add_up(between):
+    precision = torch.tensor([[1.0, between], [between, 1.0]])
+    assert float(_signs(torch.ones(2, 3), precision).prod()) == math.copysign(1, between)
 
 
 def test_shared_noise_is_found():

@@ -58,7 +58,7 @@ SLOW = pytest.mark.long  # eleven million weights, against a loop
 
 def seldom(*names: str) -> list:
     """The models, the largest marked as taking long."""
-    return [pytest.param(n, marks=SLOW) if n == "resnet18" else n for n in names]
+    return [pytest.param(n, marks=SLOW) if n.startswith("resnet18") else n for n in names]
 
 
 @pytest.mark.parametrize("name", seldom(*MODELS))
@@ -92,8 +92,10 @@ def test_gradients_and_clipped_sums_equal_opacus(name):
         torch.testing.assert_close(tape.losses[client], losses)
 
 
+@pytest.mark.parametrize("packed", [0, 1 << 60], ids=["packed", "padded"])
 @pytest.mark.parametrize("name", seldom(*(n for n in MODELS if n != "resnet18 imagenet stem")))
-def test_one_private_round_equals_the_loop(name):
+def test_one_private_round_equals_the_loop(name, monkeypatch, packed):
+    monkeypatch.setattr("fedpriv.engine.fast._PACKED", packed)
     (fast, _, fast_loss), (loop, _, loop_loss) = both(name, round_of)
     torch.testing.assert_close(fast, loop)
     torch.testing.assert_close(fast_loss, loop_loss, equal_nan=True, rtol=1e-5, atol=1e-6)
@@ -160,7 +162,8 @@ def both_with_shared(name, **more):
 @pytest.mark.parametrize(
     ("name", "private"), [("mlp", True), ("mlp", False), ("mlp large", True), ("cnn", False)]
 )
-def test_shared_samples_equal_the_loop(name, private):
+def test_shared_samples_equal_the_loop(name, private, monkeypatch):
+    monkeypatch.setattr("fedpriv.engine.fast._PACKED", 0)
     _, [(fast, fast_loss), (loop, loop_loss)] = both_with_shared(name, private=private)
     torch.testing.assert_close(fast.rows, loop.rows)
     torch.testing.assert_close(fast_loss, loop_loss, equal_nan=True, rtol=1e-5, atol=1e-6)
@@ -250,8 +253,13 @@ def test_a_layer_without_a_rule_falls_back_to_vmap_and_still_equals_the_loop(mon
     torch.testing.assert_close(work.rows, expected)
 
 
-def test_a_client_that_is_done_costs_nothing(monkeypatch):
-    """Clients of 6, 12 and 9 samples take 2, 3 and 3 batches of 4: the last step is of two clients."""
+@pytest.mark.parametrize(
+    ("packed", "expected"), [(1 << 60, [(3, 4), (3, 4), (2, 4)]), (0, [(3, 4), (10,), (5,)])]
+)
+def test_a_client_that_is_done_costs_nothing(monkeypatch, packed, expected):
+    """Clients of 6, 12 and 9 samples take 2, 3 and 3 batches of 4: the last step is of two clients. Packed,
+    the second is of 2, 4 and 4 samples and the last of 4 and 1."""
+    monkeypatch.setattr("fedpriv.engine.fast._PACKED", packed)
     network, layout, stats, rows, buffers, samples = make("mlp")
     work, fetched = round_of(layout, rows, buffers, samples, private=False), []
 
@@ -262,7 +270,7 @@ def test_a_client_that_is_done_costs_nothing(monkeypatch):
 
     FastEngine(network, layout, stats, threads=1).train(work, Watched(**vars(samples)))
     assert work.plan.active.sum(1).tolist() == [2, 3, 3]
-    assert fetched[-3:] == [(3, 4), (3, 4), (2, 4)]
+    assert fetched[-3:] == expected
 
 
 @pytest.mark.parametrize("count", [1, 7])
@@ -302,7 +310,7 @@ def test_chunks_and_threads_do_not_change_a_number(monkeypatch, name, private):
     results = []
     for cache, threads in ((8 << 20, 1), (1, 1), (1, 3), (8 << 20, 3)):
         monkeypatch.setattr("fedpriv.engine.fast._CACHE", cache)
-        monkeypatch.setattr("fedpriv.engine.fast._LIGHT", 0 if threads > 1 else 1 << 40)
+        monkeypatch.setattr("fedpriv.engine.fast._ENOUGH", 0 if threads > 1 else 1 << 40)
         network, layout, stats, rows, buffers, samples = make(name)
         work = round_of(layout, rows, buffers, samples, private)
         FastEngine(network, layout, stats, threads=threads).train(work, samples)

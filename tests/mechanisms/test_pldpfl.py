@@ -105,6 +105,11 @@ def test_the_server_broadcasts_signs_and_zero_where_clients_cancel():
     uploads = torch.tensor([[1.0, 1.0, -1.0], [1.0, -1.0, -1.0]])
     update = mechanism.server(Mean()(uploads, round_), round_, 1.0, source())
     assert (update + 0.25).tolist() == [1.0, 0.0, -1.0]
+    ten = facts_of([5.0] * 10)
+    orders = torch.rand(10, 500, generator=torch.Generator().manual_seed(0)).argsort(0)  # five of each sign
+    many = round_of(ten)
+    aggregate = Mean()(torch.where(orders < 5, 1.0, -1.0), many)
+    assert not mechanism.server(aggregate, replace(many, start=torch.zeros(500)), 1.0, source()).any()
     off = PLDPSign(server_sign=False)
     off.setup(facts)
     assert (off.server(torch.tensor([0.2, 0, -0.4]), round_, 1.0, source()) + 0.25).tolist() == pytest.approx(

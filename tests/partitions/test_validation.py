@@ -61,10 +61,7 @@ def test_accuracy_is_that_on_the_held_out_samples(config, more):
         assert len(x) == len(own)
     assert result.validation.accuracy_local == pytest.approx(right / total)
     assert len(trainer.validation.y) == total
-    again = evaluate(
-        trainer.engine, lambda c: trainer.theta.expand(len(c), -1), trainer.store["home"],
-        trainer.store["statistics"], trainer.test,
-    )  # fmt: skip
+    again = evaluate(trainer.engine, lambda c: trainer.theta.expand(len(c), -1), trainer.store, trainer.test)
     assert result.evaluation.accuracy_local == again.accuracy_local  # on test data, as before
 
 

@@ -1,10 +1,12 @@
 """Messages block by block: the same model, never all of them at once, and whole where a part looks at all."""
 
+import numpy as np
 import pytest
 import torch
 
 import fedpriv
 from fedpriv.algorithms.fedavg import FedAvg
+from fedpriv.mechanisms.pldp_sign import PLDPSign
 from fedpriv.rounds import trainer as rounds
 
 SMALL = ("clients=12", "rounds=2", "local_steps=2", "model=linear", "budget=constant", "partition=iid")
@@ -15,11 +17,19 @@ APART = [
     ("dp=cdp", "algorithm=ppsgd"),
     ("dp=ldp",),
     ("dp=none", "algorithm=fedprox"),
+    ("dp=none", "algorithm=scaffold"),
+    ("dp=none", "algorithm=scaffold", "algorithm.option=I", "sample_rate=0.7"),
+    ("dp=duchi",),
+    ("dp=duchi", "dp_variant.range=adaptive", "budget=mixgauss1"),
+    ("dp=pldp_gaussian", "budget=mixgauss1", "sample_rate=0.7"),
+    ("dp=pldp_sign",),
+    ("dp=ldp_update", "budget=mixgauss1"),
+    ("dp=ldp_update", "dp_variant.noise=laplace"),
+    ("dp=cdp_correlated", "participations=2", "sample_rate=1"),
 ]
 TOGETHER = [
     ("dp=cdp", "dp_variant.bound=paper"),
     ("dp=none", "algorithm=fednova"),
-    ("dp=none", "algorithm=scaffold"),
     ("dp=ldp", "aggregator=pfa", "budget=mixgauss1"),
     ("dp=ddp",),
 ]
@@ -51,6 +61,22 @@ def test_blocks_give_the_model_that_all_messages_together_give(overrides, monkey
     torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1, 2, 5, 11])
+@pytest.mark.parametrize("overrides", [case for case in APART if case[0] != "dp=none"], ids=" ".join)
+def test_what_leaves_a_client_has_the_same_bits_in_any_block(overrides, size):
+    trainer = fedpriv.build(*SMALL, *overrides).trainer
+    round_ = trainer.setting.round(
+        1, np.arange(12), 12.0, False, lr=0.1, noise=trainer.ledger.guarantee.noise, start=trainer.theta
+    )
+    messages = torch.randn(12, 650, generator=torch.Generator().manual_seed(0))
+    messages[3] *= 1e3  # so that some are clipped and some are not
+    client, source = trainer.mechanism.client, trainer.source.of("clients")
+    whole = client(messages.clone(), round_, source)
+    parts = [slice(n, n + size) for n in range(0, 12, size)]
+    made = torch.cat([client(messages[part].clone(), round_.of(part), source) for part in parts])
+    assert trainer.mechanism.apart("client") and torch.equal(made, whole)
+
+
 @pytest.mark.parametrize("overrides", TOGETHER, ids=" ".join)
 def test_a_part_that_looks_at_all_clients_gets_all(overrides, monkeypatch):
     theta, most, _ = rounds_of(overrides, monkeypatch, 1)
@@ -63,7 +89,12 @@ def test_an_overridden_method_is_trusted_with_parts_only_if_it_says_so():
         def message(self, local, round_, store):
             return local - local.mean(0)
 
+    class Jointly(PLDPSign):
+        def perturb(self, weights, round_, source):
+            return weights - weights.mean(0)
+
     assert FedAvg().apart("message") and not Ranked().apart("message")
+    assert PLDPSign().apart("client") and not Jointly().apart("client")
 
 
 def test_the_memory_of_a_round_is_used_again():

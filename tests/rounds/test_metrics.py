@@ -15,6 +15,7 @@ from fedpriv.engine.layout import Layout
 from fedpriv.models.linear import linear
 from fedpriv.models.parts import Network
 from fedpriv.rounds.metrics import EMD_CLIENTS, earth_movers_distances, evaluate
+from fedpriv.rounds.store import ClientStore
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.4])
@@ -67,7 +68,11 @@ def test_both_views_by_hand(personal):
         home[1] = torch.tensor([0.0, 0.0, 9.0])
     theta = layout.flatten(network)[: layout.sent]
     engine = FastEngine(network, layout, stats, threads=1)
-    result = evaluate(engine, lambda who: theta.expand(len(who), -1), home, torch.zeros(3, 0), samples)
+    store = ClientStore(3)
+    store.claim("home", home[0])
+    store.claim("statistics", torch.zeros(0))
+    store["home"][:] = home
+    result = evaluate(engine, lambda who: theta.expand(len(who), -1), store, samples)
     assert result.correct.tolist() == [3, 2, 0] and result.count.tolist() == [3, 2, 0]
     assert result.accuracy_local == 1.0
     assert result.accuracy_global == pytest.approx((1 + 1 / 3 + 1) / 3 if personal else 1.0)

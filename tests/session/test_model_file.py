@@ -85,7 +85,7 @@ def test_torch_opens_a_checkpoint_and_former_ones_are_read(tmp_path):
     content = path.read_bytes()
     path.write_bytes(content[-32:] + content[:-32])  # as it was: the checksum in front
     before, problems = checkpoint.load(done.folder)
-    assert not problems and torch.equal(before["theta"], held["theta"])
+    assert not problems and torch.equal(before["theta"], opened["theta"])
     damaged = bytearray(content)
     damaged[len(content) // 2] ^= 1
     path.write_bytes(damaged)

@@ -71,7 +71,8 @@ def test_gradients_and_a_private_round_equal_opacus(monkeypatch, transform):
     monkeypatch.setitem(engine.MODELS, "transformed", (build_model, SHAPE))
     assert isinstance(stack(engine.make("transformed")[0]), GhostNet)
     engine.test_gradients_and_clipped_sums_equal_opacus("transformed")
-    engine.test_one_private_round_equals_the_loop("transformed")
+    for packed in (0, 1 << 60):
+        engine.test_one_private_round_equals_the_loop("transformed", monkeypatch, packed)
 
 
 def test_a_transform_stays_at_home_and_is_each_clients_own(config):

@@ -13,8 +13,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
 from fedpriv.audit.finding import Finding, judged, unasked
+from fedpriv.audit.noise import Draw, drawn
 from fedpriv.audit.spread import ROUNDING
-from fedpriv.audit.taps import Bench, Draw, drawn, without
+from fedpriv.audit.taps import Bench, without
 from fedpriv.stages.base import Stage
 
 SMALL = {"latent": 8, "lr": 1e-30, "cache": False}  # of a stage, where it has such a value
