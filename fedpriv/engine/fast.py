@@ -133,10 +133,11 @@ class FastEngine(Engine):
     def train(self, work: Work, data: ClientData, groups: Sequence[Rows] | None = None) -> Trained:
         loss = torch.zeros(len(work.clients), device=self.device)
         groups = self.groups(work, data) if groups is None else groups
+        packs = self.device.type == "cpu" and self._cost_of(work, data).products >= _PACKED
         alone = len(groups) == 1  # then another worker may draw noise and take samples ahead
         self._each(
             [(rows,) for rows in groups],
-            lambda net, rows: self._train_chunk(net, work, data, rows, loss, ahead=alone),
+            lambda net, rows: self._train_chunk(net, work, data, rows, loss, packs, ahead=alone),
             together=not alone,
         )
         return Trained(loss)
@@ -171,7 +172,14 @@ class FastEngine(Engine):
 
     @torch.no_grad()
     def _train_chunk(
-        self, net: StackedNet, work: Work, data: ClientData, chosen: Rows, loss: Tensor, ahead: bool
+        self,
+        net: StackedNet,
+        work: Work,
+        data: ClientData,
+        chosen: Rows,
+        loss: Tensor,
+        packs: bool,
+        ahead: bool,
     ) -> None:
         counts = work.plan.taken[chosen].T.tolist()  # [T][C]
         staying = work.plan.active[chosen].sum(0).tolist()  # [T]
@@ -181,7 +189,7 @@ class FastEngine(Engine):
         steps = sum(map(bool, staying))  # a client's idle steps come last
         add_noise = self._noise(work, chunk, steps, ahead)
 
-        packs = net.packs and self.device.type == "cpu" and self._cost_of(work, data).products >= _PACKED
+        packs = packs and net.packs
 
         def fetch(step: int) -> Fetched:
             left = staying[step] if isinstance(chosen, Tensor) else len(everyone.rows)
