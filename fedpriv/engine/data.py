@@ -28,6 +28,11 @@ class ClientData:
     shared: tuple[Tensor, Tensor] | None = None  # inputs [M, ...] and labels [M] numbered behind all others
 
     @property
+    def ready(self) -> bool:
+        """Whether inputs are kept as a model sees them."""
+        return self.prepare is _as_it_is
+
+    @property
     def all_owned(self) -> Tensor:
         """The numbers of the samples somebody owns, client after client."""
         return torch.cat([own[:n] for own, n in zip(self.owned, self.size.tolist(), strict=True)])

@@ -19,6 +19,7 @@ from fedpriv.engine import room
 from fedpriv.engine.base import Engine
 from fedpriv.engine.chunk import Chunk
 from fedpriv.engine.data import ClientData
+from fedpriv.engine.dense import Dense
 from fedpriv.engine.dropout import sample_names
 from fedpriv.engine.fold import Fold
 from fedpriv.engine.layout import Layout
@@ -71,6 +72,7 @@ class FastEngine(Engine):
         self._folds = Fold.of(net, layout) is not None
         self._pool = ThreadPoolExecutor(self.workers, initializer=_begin)
         self._cost: Cost | None = None
+        self._dense = Dense.of(network, layout) if self.device.type == "cpu" else None
 
     def _each(self, jobs: Iterable[Any], run: Callable[..., None], together: bool = True) -> None:
         """Run every job on a worker with a network of its own, or one after another."""
@@ -89,6 +91,19 @@ class FastEngine(Engine):
                 self._pool.submit(one, job).result()
 
     def groups(self, work: Work, data: ClientData) -> list[Rows]:
+        clients, dense = len(work.clients), self._dense_for(work, data)
+        count = -(-clients // max(1, dense.together(work) if dense else self._together(work, data)))
+        if count > 1:  # so that two workers have as much to do
+            count = min(clients, -(-count // _SHARED) * _SHARED)
+        steps = work.plan.active.sum(1)
+        if bool((steps == steps[0]).all()):
+            return [slice(clients * n // count, clients * (n + 1) // count) for n in range(count)]
+        # Clients with most steps come first in a group, so that the others can leave when they are done. They
+        # are dealt out in turn, so that every group has some with many steps.
+        order = steps.argsort(descending=True, stable=True)
+        return [order[n::count] for n in range(count)]
+
+    def _together(self, work: Work, data: ClientData) -> int:
         """Weights in cache, activations within bounds, and work for several workers if there is enough."""
         clients, width, on_cpu = len(work.clients), work.plan.index.shape[2], self.device.type == "cpu"
         cost, size = self._cost_of(work, data), work.rows.element_size()
@@ -100,16 +115,10 @@ class FastEngine(Engine):
         fair, enough = clients, _ENOUGH if on_cpu else _ENOUGH_ELSEWHERE
         if clients * products >= _SHARED * enough:
             fair = max(min(_PLENTY * enough // products, -(-clients // _SHARED)), -(-clients // _GROUPS))
-        count = -(-clients // max(1, min(fitting, fair)))
-        if count > 1:  # so that two workers have as much to do
-            count = min(clients, -(-count // _SHARED) * _SHARED)
-        steps = work.plan.active.sum(1)
-        if bool((steps == steps[0]).all()):
-            return [slice(clients * n // count, clients * (n + 1) // count) for n in range(count)]
-        # Clients with most steps come first in a group, so that the others can leave when they are done. They
-        # are dealt out in turn, so that every group has some with many steps.
-        order = steps.argsort(descending=True, stable=True)
-        return [order[n::count] for n in range(count)]
+        return min(fitting, fair)
+
+    def _dense_for(self, work: Work, data: ClientData) -> Dense | None:
+        return self._dense if self._dense and self._dense.takes(work, data) else None
 
     def _cost_of(self, work: Work, data: ClientData) -> Cost:
         """What one sample costs, seen once on one sample of one client."""
@@ -133,7 +142,10 @@ class FastEngine(Engine):
     def train(self, work: Work, data: ClientData, groups: Sequence[Rows] | None = None) -> Trained:
         loss = torch.zeros(len(work.clients), device=self.device)
         groups = self.groups(work, data) if groups is None else groups
-        packs = self.device.type == "cpu" and self._cost_of(work, data).products >= _PACKED
+        packs = self._cost_of(work, data).products >= _PACKED and self.device.type == "cpu"
+        if dense := self._dense_for(work, data):
+            list(self._pool.map(lambda rows: dense.train(work, data, rows, loss), groups))
+            return Trained(loss)
         alone = len(groups) == 1  # then another worker may draw noise and take samples ahead
         self._each(
             [(rows,) for rows in groups],
