@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedpriv.engine.chunk import Chunk
 from fedpriv.engine.data import ClientData
 from fedpriv.engine.layout import Layout
-from fedpriv.engine.work import Rows, Work
+from fedpriv.engine.work import Rows, Work, blocks
 from fedpriv.models.parts import Network
 from fedpriv.transforms.elementwise import Affine, Elementwise
 
@@ -101,8 +101,12 @@ class Dense:
         size = work.rows.shape[1] * work.rows.element_size()
         return max(1, min(_CACHE // size, -(-len(work.clients) // _DEALT)))
 
-    def train(self, work: Work, data: ClientData, chosen: Rows, loss: Tensor) -> None:
-        """All local steps of some clients, in place."""
+    def train(self, work: Work, data: ClientData, group: Rows, loss: Tensor) -> None:
+        """All local steps of a group, in place, as many clients at a time as fit into a cache."""
+        for some in blocks(group, self.together(work)):
+            self._train(work, data, some, loss)
+
+    def _train(self, work: Work, data: ClientData, chosen: Rows, loss: Tensor) -> None:
         from fedpriv.engine.compiled import step as compiled
 
         chunk, private, steps = (

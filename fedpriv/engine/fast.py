@@ -91,8 +91,12 @@ class FastEngine(Engine):
                 self._pool.submit(one, job).result()
 
     def groups(self, work: Work, data: ClientData) -> list[Rows]:
-        clients, dense = len(work.clients), self._dense_for(work, data)
-        count = -(-clients // max(1, dense.together(work) if dense else self._together(work, data)))
+        clients = len(work.clients)
+        if dense := self._dense_for(work, data):
+            together = max(dense.together(work), -(-clients // _GROUPS))
+        else:
+            together = max(1, self._together(work, data))
+        count = -(-clients // together)
         if count > 1:  # so that two workers have as much to do
             count = min(clients, -(-count // _SHARED) * _SHARED)
         steps = work.plan.active.sum(1)

@@ -1,6 +1,6 @@
 """What local training is told, and what it gives back; the same for both engines."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -48,3 +48,10 @@ class Work:
 @dataclass(frozen=True)
 class Trained:
     loss: Tensor  # [C] mean training loss over the samples seen; nan: saw none; inf: diverged
+
+
+def blocks(group: Rows, size: int) -> Sequence[Rows]:
+    """A group's participants, so many at a time."""
+    if isinstance(group, Tensor):
+        return list(group.split(size))
+    return [slice(n, min(n + size, group.stop)) for n in range(group.start, group.stop, size)]

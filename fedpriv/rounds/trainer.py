@@ -1,7 +1,6 @@
 """One round of private federated learning, and the loop over rounds. No method has a name here."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from fedpriv.algorithms.base import Algorithm
 from fedpriv.engine import batches
 from fedpriv.engine.base import Engine
 from fedpriv.engine.data import ClientData
-from fedpriv.engine.work import Rows, Work
+from fedpriv.engine.work import Rows, Work, blocks
 from fedpriv.errors import UserError
 from fedpriv.mechanisms.base import Mechanism
 from fedpriv.parts.declarations import Wiring
@@ -162,7 +161,7 @@ class Trainer:
         nothing, _ = self._receive(self.algorithm.message(local[:0], nobody, self.store), nobody, draws)
         sums = nothing.new_zeros(len(groups), nothing.shape[1])
         for number in self.ranks.share(range(len(groups))):
-            for some in _blocks(groups[number], block):  # all messages never exist at once
+            for some in blocks(groups[number], block):  # all messages never exist at once
                 clients = round_.of(some)
                 messages = self.algorithm.message(local[some], clients, self.store)
                 received, sent = self._receive(messages, clients, draws)
@@ -353,10 +352,3 @@ class Trainer:
         for part in ("store", "ledger", "algorithm", "aggregator", "mechanism", "upload"):
             getattr(self, part).load(state[part])
         self.server.load(state.get("server", {}))  # older checkpoints have none: they are of plain steps
-
-
-def _blocks(group: Rows, size: int) -> Sequence[Rows]:
-    """A group's participants, so many at a time."""
-    if isinstance(group, Tensor):
-        return list(group.split(size))
-    return [slice(n, min(n + size, group.stop)) for n in range(group.start, group.stop, size)]
