@@ -58,6 +58,8 @@ def main() -> int:
 def searched(cell: Cell, trials: int, more: tuple[str, ...]) -> dict:
     """What the search for one cell came to."""
     folder = FOLDER / "_".join(cell.facts.values())
+    if (known := _report(folder)) and known["trials"] >= trials:
+        return known
     space = ["lr=tag(log,interval(0.003,3))"]
     server = next((o for o in cell.overrides if o.startswith("server=")), "server=sgd")
     if server != "server=sgd":
@@ -72,10 +74,15 @@ def searched(cell: Cell, trials: int, more: tuple[str, ...]) -> dict:
     folder.mkdir(parents=True, exist_ok=True)
     with open(log, "a") as file:
         done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT)
-    reports = sorted(folder.glob("search-*.json"), key=lambda path: path.stat().st_mtime)
-    if not reports:
+    if (known := _report(folder)) is None:
         raise SystemExit(f"{cell}: the search failed ({done.returncode}); see {log}")
-    return json.loads(reports[-1].read_text())
+    return known
+
+
+def _report(folder: Path) -> dict | None:
+    """What the last search in a folder came to, if one ended there."""
+    reports = sorted(folder.glob("search-*.json"), key=lambda path: path.stat().st_mtime)
+    return json.loads(reports[-1].read_text()) if reports else None
 
 
 def write(found: list[tuple[Cell, dict]]) -> None:
