@@ -1,4 +1,4 @@
-"""A local step of a dense network for some clients, one after the other, in one compiled call.
+"""A local step of a chain of layers for some clients, one after the other, in one compiled call.
 
 A client's numbers stay in the cache for the whole step, and nothing of Python is between two products. Large
 products are those of BLAS, called by its address. Matrices are flat: rows of samples one below the other,
@@ -13,6 +13,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+LINEAR, CONVOLUTION, POOL = 0, 1, 2  # kinds of layers; what is applied to their outputs:
+NOTHING, TANH, RELU = 0, 1, 2
 FEW = 16  # outputs up to which plain sums are faster than a product of matrices
 # Sums may be taken in another order, so that they fill vectors; what is infinite or no number stays so.
 _LOOSE = {"reassoc", "contract", "nsz", "arcp"}
@@ -92,10 +94,10 @@ def _add(
 
 
 @_compiled
-def _activate(z: Any, at: Any, n: Any, tanh: Any) -> None:
+def _activate(z: Any, at: Any, n: Any, how: Any) -> None:
     """tanh by Lambert's continued fraction of a quarter, doubled twice; or what is above zero."""
     z = z[at : at + n]
-    if tanh:
+    if how == TANH:
         for i in range(n):
             x = np.float32(0.25) * min(max(z[i], np.float32(-9)), np.float32(9))
             s = x * x
@@ -105,19 +107,19 @@ def _activate(z: Any, at: Any, n: Any, tanh: Any) -> None:
             t = np.float32(2) * t / (np.float32(1) + t * t)
             t = np.float32(2) * t / (np.float32(1) + t * t)
             z[i] = t if z[i] == z[i] else z[i]
-    else:
+    elif how == RELU:
         for i in range(n):
             z[i] = np.float32(0) if z[i] < 0 else z[i]
 
 
 @_compiled
-def _slope(g: Any, seen: Any, at: Any, n: Any, tanh: Any) -> None:
+def _slope(g: Any, seen: Any, at: Any, n: Any, how: Any) -> None:
     """g times the derivative of the activation that gave `seen`."""
     g, seen = g[at : at + n], seen[at : at + n]
-    if tanh:
+    if how == TANH:
         for i in range(n):
             g[i] *= np.float32(1) - seen[i] * seen[i]
-    else:
+    elif how == RELU:
         for i in range(n):
             g[i] = g[i] if seen[i] > 0 else np.float32(0)
 
@@ -187,11 +189,11 @@ def _copy(a: Any, at: Any, x: Any, sample: Any, n: Any) -> None:
 
 
 @_compiled
-def _scaled(g: Any, at: Any, n: Any, width: Any, factor: Any, by: Any) -> None:
+def _scaled(g: Any, at: Any, n: Any, width: Any, factor: Any) -> None:
     for b in range(n):
         one = g[at + b * width : at + (b + 1) * width]
         for i in range(width):
-            one[i] *= by * factor[b]
+            one[i] *= factor[b]
 
 
 @_compiled
@@ -214,6 +216,80 @@ def _home(
 
 
 @_compiled
+def _columns(a: Any, at: Any, shape: Any, out: Any, to: Any, back: Any) -> None:
+    """Every patch of an image [channels, H, W] as a row (channels, kh, kw); `back`: added to the image."""
+    channels, rows, cols, kh, kw, sh, sw, ph, pw, height, width = shape
+    for y in range(height):
+        for x in range(width):
+            first = x * sw - pw
+            left, right = max(0, -first), min(kw, cols - first)
+            for c in range(channels):
+                for i in range(kh):
+                    row = y * sh + i - ph
+                    inside = 0 <= row < rows
+                    begin = at + (c * rows + (row if inside else 0)) * cols + first
+                    if back:
+                        if inside:
+                            for j in range(left, right):
+                                a[begin + j] += out[to + j]
+                    elif inside and left == 0 and right == kw:
+                        one, other = out[to : to + kw], a[begin : begin + kw]
+                        for j in range(kw):
+                            one[j] = other[j]
+                    else:
+                        for j in range(kw):
+                            out[to + j] = a[begin + j] if inside and left <= j < right else np.float32(0)
+                    to += kw
+
+
+@_compiled
+def _pool(a: Any, at: Any, shape: Any, to: Any, which: Any) -> None:
+    """The largest of each window of an image, into the same array, and where it was, the first of equals."""
+    channels, rows, cols, kh, kw, sh, sw, _, _, height, width = shape
+    for c in range(channels):
+        for y in range(height):
+            for x in range(width):
+                place = at + (c * rows + y * sh) * cols + x * sw
+                best, most = place, a[place]
+                for i in range(kh):
+                    for j in range(kw):
+                        value = a[place + i * cols + j]
+                        if value > most or value != value:
+                            best, most = place + i * cols + j, value
+                a[to], which[to] = most, best
+                to += 1
+
+
+@_compiled
+def _unpool(g: Any, at: Any, n: Any, to: Any, count: Any, which: Any) -> None:
+    """The gradient by an image's n numbers of that by its `count` largest ones."""
+    _clear(g, at, n)
+    for i in range(to, to + count):
+        g[which[i]] += g[i]
+
+
+@_compiled
+def _shift(z: Any, at: Any, count: Any, n: Any, rows: Any, bias: Any) -> None:
+    """Each of `count` channels of n numbers plus its bias."""
+    for o in range(count):
+        one = z[at + o * n : at + (o + 1) * n]
+        for i in range(n):
+            one[i] += rows[bias + o]
+
+
+@_compiled
+def _shape(shapes: Any, m: Any) -> Any:
+    s = shapes[m]
+    return s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10]
+
+
+@_compiled
+def _kernel(shapes: Any, m: Any) -> Any:
+    """Weights of a convolution."""
+    return shapes[m, 11] * shapes[m, 0] * shapes[m, 3] * shapes[m, 4]
+
+
+@_compiled
 def step(
     blas: Any,  # the address of sgemm
     rows: Any,  # [C * P] trained in place
@@ -223,8 +299,8 @@ def step(
     x: Any,  # [N, D]
     y: Any,  # [N]
     widths: Any,  # [L + 1]
-    begins: Any,  # [2, L] where weights and biases begin in a row; -1: no bias
-    tanh: Any,  # the activation; else it is relu
+    layers: Any,  # [L, 6] kind, activation, where weights and bias begin (-1: none), place in cols and each
+    shapes: Any,  # [L, 12] of images: channels, H, W, kernel, stride, padding, output, channels of the output
     homes: Any,  # [2, 2] where scales and shifts of inputs begin in a row, and how many there are
     by: Any,  # [4, D] scale, shift, and a factor and summand behind them
     lr: Any,
@@ -236,12 +312,15 @@ def step(
     g: Any,  # and for their gradients
     raw: Any,  # and for the inputs as they were
     ones: Any,  # as many ones
+    cols: Any,  # and for the convolutions' patches
+    each: Any,  # and for each sample's gradient of their kernels and biases
+    which: Any,  # and for the places of the largest
 ) -> None:
-    layers, inputs, widest = len(widths) - 1, widths[0], samples.shape[2]
-    starts = np.zeros(layers + 1, np.int64)  # of each layer's numbers in `a` and `g`
-    for m in range(layers):
+    count, inputs, widest = len(layers), widths[0], samples.shape[2]
+    starts = np.zeros(count + 1, np.int64)  # of each layer's numbers in `a` and `g`
+    for m in range(count):
         starts[m + 1] = starts[m] + widest * widths[m]
-    last, classes = starts[layers], widths[layers]
+    last, classes, one, none = starts[count], widths[count], np.float32(1), np.float32(0)
     affine = homes[0, 1] + homes[1, 1] > 0
     norms, factor = np.empty(widest), np.empty(widest, np.float32)
     for c in range(len(loss)):
@@ -257,44 +336,78 @@ def step(
         else:
             for b in range(n):
                 _copy(a, b * inputs, x, samples[c, number, b], inputs)
-        for m in range(layers):
-            wide, out, weight, bias = widths[m], widths[m + 1], row + begins[0, m], begins[1, m]
-            if out <= FEW:
-                for b in range(n):
-                    for i in range(out):
-                        z = _dot(a, starts[m] + b * wide, rows, weight + i * wide, wide)
-                        a[starts[m + 1] + b * out + i] = z
+        for m in range(count):
+            wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
+            kind, weight, bias, room = layers[m, 0], row + layers[m, 2], row + layers[m, 3], layers[m, 4]
+            if kind == LINEAR:
+                if out <= FEW:
+                    for b in range(n):
+                        for i in range(out):
+                            z = _dot(a, before + b * wide, rows, weight + i * wide, wide)
+                            a[after + b * out + i] = z
+                else:
+                    _sgemm(
+                        blas, 1, (out, n, wide, wide, wide, out), one, rows, weight, a, before, none, a, after
+                    )
+                if bias >= row:
+                    for b in range(n):
+                        _shift(a, after + b * out, out, 1, rows, bias)
             else:
-                sizes = (out, n, wide, wide, wide, out)
-                _sgemm(
-                    blas, 1, sizes, np.float32(1), rows, weight, a, starts[m], np.float32(0), a, starts[m + 1]
-                )
-            if bias >= 0:
+                shape = _shape(shapes, m)
                 for b in range(n):
-                    _add(a, starts[m + 1] + b * out, rows, row + bias, out, 1, ones, 0, 0)
-            if m < layers - 1:
-                _activate(a, starts[m + 1], n * out, tanh)
+                    if kind == POOL:
+                        _pool(a, before + b * wide, shape, after + b * out, which)
+                        continue
+                    channels = shapes[m, 11]
+                    places, patch = out // channels, shape[0] * shape[3] * shape[4]
+                    here, to = room + b * places * patch, after + b * out
+                    _columns(a, before + b * wide, shape, cols, here, False)
+                    sizes = (places, channels, patch, patch, patch, places)
+                    _sgemm(blas, 1, sizes, one, cols, here, rows, weight, none, a, to)
+                    if bias >= row:
+                        _shift(a, to, channels, places, rows, bias)
+            _activate(a, after, n * out, layers[m, 1])
         for b in range(n):
             loss[c] += _cross_entropy(a, g, last + b * classes, classes, y[samples[c, number, b]])
             norms[b] = 0
-        for m in range(layers - 1, -1, -1):
-            wide, out = widths[m], widths[m + 1]
-            if clip > 0:
-                for b in range(n):
-                    before, after = starts[m] + b * wide, starts[m + 1] + b * out
-                    inside = np.float64(_dot(a, before, a, before, wide)) + (begins[1, m] >= 0)
-                    norms[b] += inside * np.float64(_dot(g, after, g, after, out))
-            if m or affine:
-                sizes = (wide, n, out, wide, out, wide)
-                weight, after = row + begins[0, m], starts[m + 1]
-                _sgemm(blas, 0, sizes, np.float32(1), rows, weight, g, after, np.float32(0), g, starts[m])
-            if m:
-                _slope(g, a, starts[m], n * wide, tanh)
-            elif affine:
-                for b in range(n):
-                    _times(g, b * inputs, inputs, by)
+        for m in range(count - 1, -1, -1):
+            wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
+            kind, weight, biased = layers[m, 0], row + layers[m, 2], layers[m, 3] >= 0
+            if m < count - 1:
+                _slope(g, a, after, n * out, layers[m, 1])
+            if kind == LINEAR:
+                for b in range(n if clip > 0 else 0):
+                    left, right = before + b * wide, after + b * out
+                    inside = np.float64(_dot(a, left, a, left, wide)) + biased
+                    norms[b] += inside * np.float64(_dot(g, right, g, right, out))
+                if m or affine:
+                    sizes = (wide, n, out, wide, out, wide)
+                    _sgemm(blas, 0, sizes, one, rows, weight, g, after, none, g, before)
+                continue
+            shape = _shape(shapes, m)
+            for b in range(n):
+                left, right = before + b * wide, after + b * out
+                if kind == POOL:
+                    _unpool(g, left, wide, right, out, which)
+                    continue
+                channels = shapes[m, 11]
+                places, patch = out // channels, shape[0] * shape[3] * shape[4]
+                here, kernel = layers[m, 4] + b * places * patch, channels * patch
+                own = layers[m, 5] + b * (kernel + channels)
+                sizes = (patch, channels, places, patch, places, patch)
+                _sgemm(blas, 0, sizes, one, cols, here, g, right, none, each, own)
+                for o in range(channels):
+                    each[own + kernel + o] = _dot(g, right + o * places, ones, 0, places) if biased else none
+                norms[b] += np.float64(_dot(each, own, each, own, kernel + channels))
+                if m or affine:
+                    sizes = (patch, places, channels, patch, places, patch)
+                    _sgemm(blas, 2, sizes, one, rows, weight, g, right, none, cols, here)
+                    _clear(g, left, wide)
+                    _columns(g, left, shape, cols, here, True)
         for b in range(n):
-            factor[b] = np.float32(1) / np.float32(n)
+            if affine:
+                _times(g, b * inputs, inputs, by)
+            factor[b] = one / np.float32(n)
             if clip > 0:
                 if affine:
                     norms[b] += _squares(g, raw, b * inputs, inputs, homes[0, 1])
@@ -304,23 +417,36 @@ def step(
                 if not np.isfinite(norm):  # nothing bounds it, so not even an infinity may be left of it
                     factor[b] = 0
                     _clear(raw, b * inputs if affine else 0, inputs if affine else 0)
-                    for m in range(layers + 1):
+                    for m in range(count + 1):
                         _clear(a, starts[m] + b * widths[m], widths[m])
                         _clear(g, starts[m] + b * widths[m], widths[m])
+                    for m in range(count):
+                        if layers[m, 0] == CONVOLUTION:
+                            size = _kernel(shapes, m) + shapes[m, 11]
+                            _clear(each, layers[m, 5] + b * size, size)
         if affine:
             by_home = np.float32(-home_lr)
             _home(rows, row + homes[0, 0], homes[0, 1], g, raw, inputs, n, factor, by_home)
             _home(rows, row + homes[1, 0], homes[1, 1], g, ones, inputs, n, factor, by_home)
-        for m in range(layers):
-            wide, out, weight, bias = widths[m], widths[m + 1], row + begins[0, m], begins[1, m]
-            _scaled(g, starts[m + 1], n, out, factor, np.float32(-lr))
-            if bias >= 0:
-                _add(rows, row + bias, g, starts[m + 1], out, n, ones, 0, 0)
-            if out <= FEW:
-                for i in range(out):
-                    _add(rows, weight + i * wide, a, starts[m], wide, n, g, starts[m + 1] + i, out)
-            else:
-                sizes = (wide, out, n, wide, out, wide)
-                _sgemm(
-                    blas, 2, sizes, np.float32(1), a, starts[m], g, starts[m + 1], np.float32(1), rows, weight
-                )
+        for b in range(n):
+            factor[b] *= np.float32(-lr)
+        for m in range(count):
+            wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
+            kind, weight, bias = layers[m, 0], row + layers[m, 2], row + layers[m, 3]
+            if kind == CONVOLUTION:
+                kernel, channels = _kernel(shapes, m), shapes[m, 11]
+                apart, own = kernel + channels, layers[m, 5]
+                for b in range(n):
+                    _add(rows, weight, each, own + b * apart, kernel, 1, factor, b, 0)
+                    if bias >= row:
+                        _add(rows, bias, each, own + b * apart + kernel, channels, 1, factor, b, 0)
+            elif kind == LINEAR:
+                _scaled(g, after, n, out, factor)
+                if bias >= row:
+                    _add(rows, bias, g, after, out, n, ones, 0, 0)
+                if out <= FEW:
+                    for i in range(out):
+                        _add(rows, weight + i * wide, a, before, wide, n, g, after + i, out)
+                else:
+                    sizes = (wide, out, n, wide, out, wide)
+                    _sgemm(blas, 2, sizes, one, a, before, g, after, one, rows, weight)

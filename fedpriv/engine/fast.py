@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from fedpriv.engine import room
 from fedpriv.engine.base import Engine
+from fedpriv.engine.chain import Chain
 from fedpriv.engine.chunk import Chunk
 from fedpriv.engine.data import ClientData
-from fedpriv.engine.dense import Dense
 from fedpriv.engine.dropout import sample_names
 from fedpriv.engine.fold import Fold
 from fedpriv.engine.layout import Layout
@@ -72,7 +72,8 @@ class FastEngine(Engine):
         self._folds = Fold.of(net, layout) is not None
         self._pool = ThreadPoolExecutor(self.workers, initializer=_begin)
         self._cost: Cost | None = None
-        self._dense = Dense.of(network, layout) if self.device.type == "cpu" else None
+        self._network = network
+        self._chain: Chain | Literal[False] | None = None  # None: the samples' shape is not known yet
 
     def _each(self, jobs: Iterable[Any], run: Callable[..., None], together: bool = True) -> None:
         """Run every job on a worker with a network of its own, or one after another."""
@@ -92,8 +93,8 @@ class FastEngine(Engine):
 
     def groups(self, work: Work, data: ClientData) -> list[Rows]:
         clients = len(work.clients)
-        if dense := self._dense_for(work, data):
-            together = max(dense.together(work), -(-clients // _GROUPS))
+        if chain := self._chain_for(work, data):
+            together = max(chain.together(work), -(-clients // _GROUPS))
         else:
             together = max(1, self._together(work, data))
         count = -(-clients // together)
@@ -121,8 +122,13 @@ class FastEngine(Engine):
             fair = max(min(_PLENTY * enough // products, -(-clients // _SHARED)), -(-clients // _GROUPS))
         return min(fitting, fair)
 
-    def _dense_for(self, work: Work, data: ClientData) -> Dense | None:
-        return self._dense if self._dense and self._dense.takes(work, data) else None
+    def _chain_for(self, work: Work, data: ClientData) -> Chain | None:
+        """The network as a chain, if that is what it is and there is enough to do."""
+        if self._chain is None:
+            chained = self.device.type == "cpu" and data.x.is_floating_point()
+            self._chain = Chain.of(self._network, self.layout, data.x.shape[1:]) if chained else None
+            self._chain = self._chain or False
+        return self._chain if self._chain and self._chain.takes(work, data) else None
 
     def _cost_of(self, work: Work, data: ClientData) -> Cost:
         """What one sample costs, seen once on one sample of one client."""
@@ -147,8 +153,8 @@ class FastEngine(Engine):
         loss = torch.zeros(len(work.clients), device=self.device)
         groups = self.groups(work, data) if groups is None else groups
         packs = self._cost_of(work, data).products >= _PACKED and self.device.type == "cpu"
-        if dense := self._dense_for(work, data):
-            list(self._pool.map(lambda rows: dense.train(work, data, rows, loss), groups))
+        if chain := self._chain_for(work, data):
+            list(self._pool.map(lambda rows: chain.train(work, data, rows, loss), groups))
             return Trained(loss)
         alone = len(groups) == 1  # then another worker may draw noise and take samples ahead
         self._each(

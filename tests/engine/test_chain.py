@@ -1,4 +1,4 @@
-"""The compiled step of dense networks means what the loop engine means, transform in front or not."""
+"""The compiled step of a chain of layers means what the loop engine means, transform in front or not."""
 
 from dataclasses import replace
 from functools import partial
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedpriv.engine import batches, dense
+from fedpriv.engine import batches, chain
 from fedpriv.engine.data import ClientData, _as_it_is
 from fedpriv.engine.dropout import sample_names
 from fedpriv.engine.fast import FastEngine
@@ -28,6 +28,19 @@ MODELS = {
     "tanh": partial(mlp.mlp, sizes=[20, 9]),
     "relu": partial(mlp.mlp, sizes=[30], bias=True, activation="relu"),
 }
+IMAGES = {"convolutions": (2, 9, 10), "pfa": (1, 28, 28)}
+
+
+def convolutions(shape, classes):
+    """Strides, paddings, pools that overlap and leave a rest, activations before and behind them."""
+    return nn.Sequential(
+        *(nn.Conv2d(2, 5, (3, 2), stride=(2, 1), padding=(1, 2)), nn.Tanh(), nn.MaxPool2d(2, 1)),
+        *(nn.Conv2d(5, 20, 2, bias=False), nn.MaxPool2d((1, 3)), nn.ReLU(), nn.Identity()),
+        *(nn.Flatten(), nn.Linear(20 * 3 * 3, 7), nn.Tanh(), nn.Linear(7, classes)),
+    )
+
+
+MODELS |= {"convolutions": convolutions, "pfa": cnn.pfa_cnn}
 FRONTS = {
     "none": None,
     "pixels": {"alpha": "pixel", "beta": "pixel"},
@@ -40,23 +53,24 @@ FRONTS = {
 @pytest.fixture(autouse=True)
 def worth(monkeypatch):
     """However little there is to do."""
-    monkeypatch.setattr(dense, "_WORTH", 0)
+    monkeypatch.setattr(chain, "_WORTH", 0)
 
 
 def problem(model="tanh", front="none", standard=False, seed=0):
     """Network, layout, statistics, start rows and samples."""
     torch.manual_seed(seed)
+    shape = IMAGES.get(model, SHAPE)
     classes = 25 if model == "many classes" else 4
-    before = nn.Identity() if FRONTS[front] is None else elementwise(SHAPE, **FRONTS[front])
-    fixed = (torch.randn(SHAPE), torch.rand(SHAPE) + 0.5) if standard else None
-    network = Network(before, MODELS[model](SHAPE, classes), fixed)
+    before = nn.Identity() if FRONTS[front] is None else elementwise(shape, **FRONTS[front])
+    fixed = (torch.randn(shape), torch.rand(shape) + 0.5) if standard else None
+    network = Network(before, MODELS[model](shape, classes), fixed)
     home = [n for n, _ in network.named_parameters() if n.startswith("transform")]
     layout, stats = Layout.of_parameters(network, home), Layout.of_statistics(network)
     count = sum(SIZES)
     owned = torch.zeros(CLIENTS, max(SIZES), dtype=torch.int64)
     for row, part in zip(owned, torch.randperm(count).split(SIZES), strict=True):
         row[: len(part)] = part
-    x, y = torch.randn(count, *SHAPE), torch.randint(classes, (count,))
+    x, y = torch.randn(count, *shape), torch.randint(classes, (count,))
     samples = ClientData(x, y, owned, torch.tensor(SIZES), _as_it_is)
     rows = layout.flatten(network) + 0.05 * torch.randn(CLIENTS, layout.total)
     return network, layout, stats, rows, samples
@@ -138,22 +152,25 @@ def test_work_beyond_it_is_done_by_the_ordinary_way(more, calls):
     torch.testing.assert_close(fast, loop, rtol=1e-5, atol=2e-6)
 
 
-def test_other_networks_are_not_taken_for_dense():
+def test_other_networks_are_not_taken_for_chains():
     def of(model, front=None, **more):
         network = Network(front or nn.Identity(), model, **more)
-        return dense.Dense.of(network, Layout.of_parameters(network))
+        return chain.Chain.of(network, Layout.of_parameters(network), SHAPE)
 
     square = elementwise(SHAPE, function="quadratic")
     assert of(mlp.mlp(SHAPE, 4)) and of(mlp.mlp(SHAPE, 4), elementwise(SHAPE))
     assert of(mlp.mlp(SHAPE, 4, norm="group")) is None
     assert of(nn.Sequential(nn.Flatten(), nn.Linear(24, 8), nn.Sigmoid(), nn.Linear(8, 4))) is None
     assert of(nn.Sequential(nn.Flatten(), nn.Linear(24, 8), nn.Tanh(), nn.Linear(8, 4), nn.Tanh())) is None
-    mixed = [nn.Linear(24, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)]
-    assert of(nn.Sequential(nn.Flatten(), *mixed)) is None
+    assert of(nn.Sequential(nn.Flatten(), nn.Linear(24, 8), nn.Tanh(), nn.ReLU(), nn.Linear(8, 4))) is None
     assert of(nn.Sequential(nn.Flatten(1, 2), nn.Linear(4, 4))) is None
     assert of(mlp.mlp(SHAPE, 4), square) is None
     assert of(mlp.mlp(SHAPE, 4), standard=(torch.zeros(1), torch.ones(1))) is None
-    assert of(cnn.pfa_cnn((1, 28, 28), 4)) is None
+    assert of(nn.Sequential(nn.Conv2d(2, 4, 3, dilation=2), nn.Flatten(), nn.Linear(4, 4))) is None
+    assert of(nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(8, 4))) is None
+    assert of(nn.Sequential(nn.MaxPool2d(3, padding=1), nn.Flatten(), nn.Linear(8, 4))) is None
+    assert of(nn.Sequential(nn.Flatten(), nn.Dropout(0.1), nn.Linear(24, 4))) is None
+    assert of(nn.Sequential(nn.Linear(4, 4), nn.Flatten(), nn.Linear(24, 4))) is None
     twice = nn.Linear(24, 24)
     assert of(nn.Sequential(nn.Flatten(), twice, nn.Tanh(), twice)) is None
 
@@ -167,7 +184,7 @@ def test_other_networks_are_not_taken_for_dense():
 def test_whom_a_client_is_trained_with_does_not_change_a_bit(monkeypatch):
     results = []
     for cache, threads in ((1 << 20, 1), (1, 1), (1, 3), (1 << 20, 3)):
-        monkeypatch.setattr(dense, "_CACHE", cache)
+        monkeypatch.setattr(chain, "_CACHE", cache)
         network, layout, stats, rows, samples = problem("relu", "paper")
         work = work_of(rows, samples)
         FastEngine(network, layout, stats, threads=threads).train(work, samples)
@@ -206,16 +223,16 @@ def test_its_tanh_is_tanh():
 
     x = np.concatenate([np.linspace(-12, 12, 40_001), np.geomspace(1e-30, 1, 1000)]).astype(np.float32)
     z = x.copy()
-    compiled._activate(z, 0, len(z), True)
+    compiled._activate(z, 0, len(z), compiled.TANH)
     exact = np.tanh(x.astype(np.float64))
     assert (np.abs(z - exact) <= 4e-7 * np.abs(exact)).all()
     odd = np.array([np.nan, np.inf, -np.inf], np.float32)
-    compiled._activate(odd, 0, 3, True)
+    compiled._activate(odd, 0, 3, compiled.TANH)
     assert np.isnan(odd[0]) and odd[1] == pytest.approx(1, abs=1e-6) and odd[2] == pytest.approx(-1, abs=1e-6)
 
 
 def test_little_work_is_not_worth_compiling(monkeypatch, calls):
-    monkeypatch.setattr(dense, "_WORTH", 1 << 27)
+    monkeypatch.setattr(chain, "_WORTH", 1 << 27)
     network, layout, stats, rows, samples = problem()
     FastEngine(network, layout, stats).train(work_of(rows, samples), samples)
     assert not calls
