@@ -17,7 +17,7 @@ from fedpriv.transforms.elementwise import Affine, Elementwise
 
 LINEAR, CONVOLUTION, POOL, TURN = 0, 1, 2, 3  # as compiled.py has them, which takes time to import
 NOTHING, TANH, RELU = 0, 1, 2
-_WORTH = 1 << 27  # multiplications a round from which on it pays to compile, once, for some seconds
+_WORTH = 200_000_000  # multiplications a round from which on it pays to compile, once, for some seconds
 _CACHE = 1 << 20  # bytes of weights that clients trained together may have
 _LARGE = 1 << 16  # weights of a kernel that is left to torch
 _EIGHT = 8  # as in images.py
@@ -76,7 +76,7 @@ class Chain:
         """Whether this is work for it: training, and enough of it."""
         numbers = [work.rows, data.x, *(data.shared or ())[:1]]
         return (
-            work.plan.index.numel() * self.products >= _WORTH
+            int(work.plan.taken.sum()) * self.products >= _WORTH
             and work.measured is None
             and data.ready
             and all(n.dtype == torch.float32 for n in numbers)

@@ -258,7 +258,7 @@ def test_its_tanh_is_tanh():
 
 
 def test_little_work_is_not_worth_compiling(monkeypatch, calls):
-    monkeypatch.setattr(chain, "_WORTH", 1 << 27)
+    monkeypatch.setattr(chain, "_WORTH", 200_000_000)
     network, layout, stats, rows, samples = problem()
     FastEngine(network, layout, stats).train(work_of(rows, samples), samples)
     assert not calls
