@@ -51,6 +51,7 @@ CENTRAL = {
     "logistic regression, 1000 clients": ("linear", 1000, 8, 10, 50, None),
 }
 NUMBERS = 1 << 20
+REST = 0.3  # seconds before each: threads of kernels spin on for a while after their work, on others' cores
 SOURCE = Source(bytes(32))
 
 
@@ -81,6 +82,7 @@ class Bench:
         """Seconds a unit; with several threads only where kernels may use them themselves."""
 
         def run() -> float:
+            time.sleep(REST)
             torch.set_num_threads(threads)
             began = self.clock()
             work()

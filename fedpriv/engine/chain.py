@@ -17,11 +17,12 @@ from fedpriv.engine.work import Rows, Work, blocks
 from fedpriv.models.parts import Network
 from fedpriv.transforms.elementwise import Affine, Elementwise
 
-LINEAR, CONVOLUTION, POOL = 0, 1, 2  # as compiled.py has them, which takes time to import
+LINEAR, CONVOLUTION, POOL, TURN = 0, 1, 2, 3  # as compiled.py has them, which takes time to import
 NOTHING, TANH, RELU = 0, 1, 2
 _WORTH = 1 << 27  # multiplications a round from which on it pays to compile, once, for some seconds
 _CACHE = 1 << 20  # bytes of weights that clients trained together may have
-_LARGE = 1 << 15  # weights of a kernel that is left to torch
+_LARGE = 1 << 16  # weights of a kernel that is left to torch
+_LANES = 8  # as in tiles.py
 _DEALT = 2  # groups at least, so that workers end together
 
 
@@ -42,11 +43,12 @@ class Chain:
     none."""
 
     widths: np.ndarray  # [L + 1] numbers of a sample
-    layers: np.ndarray  # [L, 6] as compiled.step has them, and `shapes`; rooms are of one sample
-    shapes: np.ndarray  # [L, 12]
-    room: tuple[int, int]  # patches, and each sample's kernels, of one sample
+    layers: np.ndarray  # [L, 7] as compiled.step has them, and `shapes`; rooms are of one sample
+    shapes: np.ndarray  # [L, 13]
+    room: tuple[int, int, int]  # patches and gradients of kernels of one sample; kernels
     homes: np.ndarray  # [2, 2] where scales and shifts of inputs begin, and how many there are
     by: np.ndarray  # [4, D] scale and shift where they are fixed, and factor and summand behind them
+    sent: int  # weights of a row that are shared
 
     @classmethod
     def of(cls, network: nn.Module, layout: Layout, shape: tuple[int, ...]) -> "Chain | None":
@@ -71,7 +73,7 @@ class Chain:
         mean, deviation = (s.double().flatten().numpy() for s in standard or (torch.zeros(1), torch.ones(1)))
         by[2], by[3] = 1 / deviation, -mean / deviation
         layers, shapes, widths = (np.array(t, np.int64) for t in found[:3])
-        return cls(np.append(width, widths), layers, shapes, found[3], homes, by)
+        return cls(np.append(width, widths), layers, shapes, found[3], homes, by, layout.sent)
 
     @property
     def products(self) -> int:
@@ -84,16 +86,13 @@ class Chain:
         )
 
     def takes(self, work: Work, data: ClientData) -> bool:
-        """Whether this is work for it: plain steps along (clipped) gradients, and enough of them."""
-        plan = work.plan
-        products = plan.index.numel() * self.products
+        """Whether this is work for it: training, and enough of it."""
+        numbers = [work.rows, data.x, *(data.shared or ())[:1]]
         return (
-            products >= _WORTH
-            and not (work.momentum or work.weight_decay or work.correction or work.after_step)
-            and not (work.private and work.home_lr is not None)
-            and (work.measured, plan.shared, data.shared) == (None, None, None)
+            work.plan.index.numel() * self.products >= _WORTH
+            and work.measured is None
             and data.ready
-            and (work.rows.dtype, data.x.dtype) == (torch.float32, torch.float32)
+            and all(n.dtype == torch.float32 for n in numbers)
         )
 
     def together(self, work: Work) -> int:
@@ -107,51 +106,82 @@ class Chain:
             self._train(work, data, some, loss)
 
     def _train(self, work: Work, data: ClientData, chosen: Rows, loss: Tensor) -> None:
-        from fedpriv.engine.compiled import step as compiled
+        from fedpriv.engine.compiled import steps as compiled
 
-        chunk, private, steps = (
-            Chunk.of(work, data, chosen),
-            work.private,
-            work.plan.active[chosen].sum(0).tolist(),
-        )
-        counts, x, y = chunk.sizes.numpy(), data.x.flatten(1).numpy(), data.y.numpy()
-        rows, samples, total = chunk.rows.view(-1).numpy(), chunk.samples.numpy(), np.zeros(len(chunk.rows))
-        room = int(self.widths.sum()) * samples.shape[2]
-        a, g = np.empty(room, np.float32), np.empty(room, np.float32)
-        raw = np.empty(samples.shape[2] * self.widths[0] if self.homes.any() else 0, np.float32)
-        ones = np.ones(max(len(raw), self.widths.max()), np.float32)
-        more = [np.empty(samples.shape[2] * size, np.float32) for size in self.room]
-        more.append(np.empty(room if POOL in self.layers[:, 0] else 0, np.int64))
-        layers = self.layers.copy()
-        layers[:, 4:] *= samples.shape[2]
-        clip, lot = (private.clip_norm, private.lot) if private else (0.0, 1.0)
-        by = self.by.copy()
-        who = chunk.who.numpy()
-        if private:  # of the noise, [T, C]
-            scale = -torch.tensor(work.lr)[:, None] / lot * private.noise_std[chunk.here]
-        for number, left in enumerate(filter(None, steps)):  # who is done comes last
-            lr = work.lr[number]
-            home = lr if work.home_lr is None else work.home_lr
-            compiled(
-                _blas(), rows, samples, counts, number, x, y, self.widths, layers, self.shapes, self.homes,
-                by, lr, home, clip, lot, total, a, g, raw, ones, *more,
-            )  # fmt: skip
-            if private and private.noise:
-                private.noise.add_normals_(chunk.rows[:left], scale[number, :left], who[:left], number)
-        chunk.write(work)
-        every = chunk.sizes.sum(1)
+        everyone = chunk = Chunk.of(work, data, chosen)
+        private, own = work.private, chunk.sizes
+        staying = work.plan.active[chosen].sum(0).numpy()  # who is done comes last
+        count, total = int((staying > 0).sum()), np.zeros(len(own))
+        # Plain steps are made in place, others along a gradient of their own.
+        in_place = work.plain or not (private or work.momentum or work.weight_decay or work.correction)
+        gradient = chunk.rows if in_place else torch.empty_like(chunk.rows)
+        rates = np.negative(work.lr if in_place else np.full(len(work.lr), -1.0))
+        homes = rates if work.home_lr is None or not in_place else np.full_like(rates, -work.home_lr)
+        key, names, deviations = np.zeros(0, np.uint32), np.zeros((0, 3), np.uint32), torch.zeros(0, 0)
+        if private and private.noise:
+            key, names = private.noise.named(chunk.who)
+            deviations = (
+                torch.from_numpy(rates).float()[:, None] / private.lot * private.noise_std[chunk.here]
+            )
+            deviations = deviations * chunk.active.T
+        given = (
+            np.stack([rates, homes]), key, names, deviations.numpy(), staying, total,
+            *self._given(work, data, chunk),
+        )  # fmt: skip
+        rows, target = chunk.rows.numpy(), gradient.numpy()
+        if in_place and not work.after_step:
+            compiled(_blas(), rows, target, 0, count, *given)
+        else:
+            for number in range(count):
+                if not in_place:
+                    gradient.zero_()
+                compiled(_blas(), rows, target, number, number + 1, *given)
+                if isinstance(chosen, Tensor) and staying[number] < len(chunk.rows):
+                    chunk = chunk.first(int(staying[number]))
+                if not in_place:
+                    chunk.move(work, gradient[: len(chunk.rows)], number, self.sent)
+                if work.after_step:
+                    work.after_step(chunk.rows[:, : self.sent], chunk.here)
+        everyone.write(work)
+        every = own.sum(1)
         mean = (torch.from_numpy(total) / every.clamp(min=1)).nan_to_num(nan=torch.inf)
-        loss[chunk.here] = torch.where(every > 0, mean, torch.nan).to(loss.dtype)
+        loss[everyone.here] = torch.where(every > 0, mean, torch.nan).to(loss.dtype)
+
+    def _given(self, work: Work, data: ClientData, chunk: Chunk) -> tuple[Any, ...]:
+        """What compiled.step is told of samples and layers at every step, and room for its numbers."""
+        shared = torch.zeros_like(chunk.sizes) if chunk.shared is None else chunk.shared
+        counts, most = torch.stack([chunk.sizes, shared]).numpy(), chunk.samples.shape[2]
+        x, y = data.x.flatten(1), data.y
+        more, labels = (x[:0], y[:0]) if data.shared is None else data.shared
+        room = int(self.widths.sum()) * most
+        raw = most * self.widths[0] if self.homes.any() else 0
+        patches, kernels, fixed = np.multiply(self.room, (most, most, 1))
+        layers, images = self.layers.copy(), (self.layers[:, 0] != LINEAR).any()  # or code that needs none
+        layers[:, 4:6] *= most
+        clip, lot = (work.private.clip_norm, work.private.lot) if work.private else (0.0, 1.0)
+        return (
+            chunk.samples.numpy(), counts, *(t.numpy() for t in (x, y, more.flatten(1), labels)),
+            self.widths, layers, self.shapes, self.homes, self.by.copy(), clip, lot,
+            *(np.empty(int(n), np.float32) for n in (room, room, raw)),
+            np.ones(max(raw, self.widths.max()), np.float32),
+            *([np.empty(int(n), np.float32) for n in (patches, kernels, fixed)] if images else [None] * 3),
+            np.empty(room, np.int32) if images else None,
+        )  # fmt: skip
 
 
-def _layers(
-    model: nn.Sequential, begin: dict[str, tuple[int, int]], shape: tuple[int, ...]
-) -> tuple[list[list[int]], list[list[int]], list[int], tuple[int, int]] | None:
-    """Rows of `layers` and `shapes`, numbers behind each layer, and the room a sample needs; None: others."""
+def _layers(model: nn.Sequential, begin: dict[str, tuple[int, int]], shape: tuple[int, ...]) -> Any:
+    """Rows of `layers` and `shapes`, numbers behind each layer, and the room they need; None: others."""
     layers: list[list[int]] = []
     shapes: list[list[int]] = []
     widths: list[int] = []
     patches = kernels = 0
+    image = False  # whether the numbers are those of images.py, channels last
+
+    def add(kind: int, places: list[int], sizes: list[int], width: int) -> None:
+        layers.append([kind, NOTHING, *(places + [0] * 5)[:5]])
+        shapes.append((sizes + [0] * 13)[:13])
+        widths.append(width)
+
     for name, layer in model._modules.items():  # not named_children, which skips a second name
         assert layer is not None
         kind, weight = type(layer), begin.get(f"model.{name}.weight", (-1,))[0]
@@ -161,22 +191,32 @@ def _layers(
                 return None
             layers[-1][1] = TANH if kind is nn.Tanh else RELU
         elif isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1):
-            shape = (prod(shape),)
+            if image and 1 not in (shape[0], prod(shape[1:])):
+                add(TURN, [], [prod(shape[1:]), shape[0]], prod(shape))
+            shape, image = (prod(shape),), False
         elif isinstance(layer, nn.Linear) and kind is nn.Linear and shape == (layer.in_features,):
             shape = (layer.out_features,)
-            layers.append([LINEAR, NOTHING, weight, bias, 0, 0])
-            shapes.append([0] * 12)
+            add(LINEAR, [weight, bias], [], prod(shape))
         elif isinstance(layer, nn.Conv2d | nn.MaxPool2d) and len(shape) == 3 and _simple(layer):
+            if not image and shape[0] > 1:
+                add(TURN, [], [shape[0], prod(shape[1:])], prod(shape))
+            image = True
             sizes = [_pair(v) for v in (layer.kernel_size, layer.stride, layer.padding)]
             (kh, kw), (sh, sw), (ph, pw) = sizes
             height, width = (shape[1] + 2 * ph - kh) // sh + 1, (shape[2] + 2 * pw - kw) // sw + 1
-            convolution = isinstance(layer, nn.Conv2d)
-            channels = layer.out_channels if isinstance(layer, nn.Conv2d) else shape[0]
-            layers.append([CONVOLUTION if convolution else POOL, NOTHING, weight, bias, patches, kernels])
-            shapes.append([*shape, kh, kw, sh, sw, ph, pw, height, width, channels])
-            if convolution:
-                patches += height * width * shape[0] * kh * kw
-                kernels += channels * (shape[0] * kh * kw + 1)
+            channels, patch = shape[0], -(-(shape[0] * kh * kw + 1) // _LANES) * _LANES
+            sizes_of = [*shape, kh, kw, sh, sw, ph, pw, height, width]
+            if isinstance(layer, nn.Conv2d):
+                channels = layer.out_channels
+                add(
+                    CONVOLUTION,
+                    [weight, bias, patches, kernels, 2 * kernels],
+                    [*sizes_of, channels, patch],
+                    channels * height * width,
+                )
+                patches, kernels = patches + height * width * patch, kernels + channels * patch
+            else:
+                add(POOL, [], sizes_of, channels * height * width)
             shape = (channels, height, width)
         elif kind is nn.Identity:
             continue
@@ -184,11 +224,9 @@ def _layers(
             return None
         if weight < 0 and any(True for _ in layer.parameters()):
             return None  # one layer under two names
-        if len(widths) < len(layers):
-            widths.append(prod(shape))
     if not layers or layers[-1][:2] != [LINEAR, NOTHING]:
         return None
-    return layers, shapes, widths, (patches, kernels)
+    return layers, shapes, widths, (patches, kernels, 2 * kernels)
 
 
 def _simple(layer: nn.Conv2d | nn.MaxPool2d) -> bool:

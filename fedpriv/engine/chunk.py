@@ -62,6 +62,19 @@ class Chunk:
             head[field.name] = None if value is None else value[:count]
         return Chunk(**head)
 
+    def move(self, work: Work, gradient: Tensor, step: int, sent: int) -> None:
+        """A step along a gradient [C, P] with momentum, weight decay, an algorithm's correction and a
+        learning rate of its own at home; `sent`: how many weights of a row are shared."""
+        if work.weight_decay:
+            gradient.add_(self.rows, alpha=work.weight_decay)
+        if work.correction:
+            gradient[:, :sent] += work.correction(self.rows[:, :sent], self.here)
+        if self.velocity is not None:
+            gradient = self.velocity.mul_(work.momentum).add_(gradient)
+        change, lr = gradient * self.active[:, step, None], work.lr[step]
+        self.rows[:, :sent].sub_(change[:, :sent], alpha=lr)
+        self.rows[:, sent:].sub_(change[:, sent:], alpha=lr if work.home_lr is None else work.home_lr)
+
     def write(self, work: Work) -> None:
         """Put copies back where they came from."""
         if isinstance(self.here, Tensor):

@@ -5,27 +5,22 @@ products are those of BLAS, called by its address. Matrices are flat: rows of sa
 [n, width], and weights [O, I] as torch has them. Helpers get an array, where to begin and how far to go.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import types
 
-LINEAR, CONVOLUTION, POOL = 0, 1, 2  # kinds of layers; what is applied to their outputs:
-NOTHING, TANH, RELU = 0, 1, 2
-FEW = 16  # outputs up to which plain sums are faster than a product of matrices
-# Sums may be taken in another order, so that they fill vectors; what is infinite or no number stays so.
-_LOOSE = {"reassoc", "contract", "nsz", "arcp"}
-_compiled = njit(nogil=True, cache=True, error_model="numpy", fastmath=_LOOSE)
+from fedpriv.engine import images
+from fedpriv.engine.tiles import add, compiled, entry, intrinsic_of, product
+from fedpriv.randomness.compiled import add_normals
 
-
-# numba's own types do not know that the first argument is numba's.
-_intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
+LINEAR = 0  # other kinds of layers are those of images.py
+NOTHING, TANH, RELU = 0, 1, 2  # what is applied to their outputs
+FEW = 16  # outputs, or samples, up to which plain sums are faster than a product by BLAS
 
 
-@_intrinsic
+@intrinsic_of
 def _sgemm(
     typing: Any, blas: Any, turned: Any, sizes: Any, alpha: Any, a: Any, at: Any, b: Any, bt: Any, beta: Any,
     c: Any, ct: Any,
@@ -67,7 +62,7 @@ def _sgemm(
     return types.void(blas, turned, sizes, alpha, a, at, b, bt, beta, c, ct), generate
 
 
-@_compiled
+@compiled
 def _dot(a: Any, at: Any, b: Any, bt: Any, n: Any) -> Any:
     u, v, total = a[at : at + n], b[bt : bt + n], np.float32(0)
     for i in range(n):
@@ -75,25 +70,7 @@ def _dot(a: Any, at: Any, b: Any, bt: Any, n: Any) -> Any:
     return total
 
 
-@_compiled
-def _add(
-    out: Any, at: Any, rows: Any, begin: Any, n: Any, count: Any, by: Any, first: Any, apart: Any
-) -> None:
-    """out[at:][:n] += the sum of `count` rows, of which one is weighted with by[first], the next `apart`."""
-    target, whole = out[at : at + n], count - count % 4
-    for b in range(0, whole, 4):
-        place, weight = begin + b * n, first + b * apart
-        p, q, r, s = by[weight], by[weight + apart], by[weight + 2 * apart], by[weight + 3 * apart]
-        four = rows[place : place + 4 * n]
-        for i in range(n):
-            target[i] += p * four[i] + q * four[n + i] + r * four[2 * n + i] + s * four[3 * n + i]
-    for b in range(whole, count):
-        p, one = by[first + b * apart], rows[begin + b * n : begin + (b + 1) * n]
-        for i in range(n):
-            target[i] += p * one[i]
-
-
-@_compiled
+@compiled
 def _activate(z: Any, at: Any, n: Any, how: Any) -> None:
     """tanh by Lambert's continued fraction of a quarter, doubled twice; or what is above zero."""
     z = z[at : at + n]
@@ -112,7 +89,7 @@ def _activate(z: Any, at: Any, n: Any, how: Any) -> None:
             z[i] = np.float32(0) if z[i] < 0 else z[i]
 
 
-@_compiled
+@compiled
 def _slope(g: Any, seen: Any, at: Any, n: Any, how: Any) -> None:
     """g times the derivative of the activation that gave `seen`."""
     g, seen = g[at : at + n], seen[at : at + n]
@@ -124,7 +101,7 @@ def _slope(g: Any, seen: Any, at: Any, n: Any, how: Any) -> None:
             g[i] = g[i] if seen[i] > 0 else np.float32(0)
 
 
-@_compiled
+@compiled
 def _cross_entropy(z: Any, g: Any, at: Any, classes: Any, label: Any) -> Any:
     """A sample's loss; its gradient by the outputs goes to g."""
     z, g = z[at : at + classes], g[at : at + classes]
@@ -140,7 +117,7 @@ def _cross_entropy(z: Any, g: Any, at: Any, classes: Any, label: Any) -> Any:
     return np.log(total) + most - z[label]
 
 
-@_compiled
+@compiled
 def _affine(a: Any, at: Any, x: Any, sample: Any, raw: Any, b: Any, n: Any, by: Any) -> None:
     """a[at:][:n] = a sample's numbers; scaled and shifted by by[0], by[1], then by by[2], by[3]."""
     out, kept = a[at : at + n], raw[b * n : (b + 1) * n]
@@ -149,7 +126,7 @@ def _affine(a: Any, at: Any, x: Any, sample: Any, raw: Any, b: Any, n: Any, by: 
         out[i] = (kept[i] * by[0, i] + by[1, i]) * by[2, i] + by[3, i]
 
 
-@_compiled
+@compiled
 def _times(g: Any, at: Any, n: Any, by: Any) -> None:
     """The gradient by what the transform gives."""
     g = g[at : at + n]
@@ -157,7 +134,7 @@ def _times(g: Any, at: Any, n: Any, by: Any) -> None:
         g[i] *= by[2, i]
 
 
-@_compiled
+@compiled
 def _squares(each: Any, times: Any, at: Any, n: Any, count: Any) -> Any:
     """The sum of squares of `count` numbers, each the sum of neighbours among the n of each * times."""
     u, v, total = each[at : at + n], times[at : at + n], 0.0
@@ -175,20 +152,20 @@ def _squares(each: Any, times: Any, at: Any, n: Any, count: Any) -> Any:
     return total
 
 
-@_compiled
+@compiled
 def _clear(a: Any, at: Any, n: Any) -> None:
     for i in range(at, at + n):
         a[i] = 0
 
 
-@_compiled
+@compiled
 def _copy(a: Any, at: Any, x: Any, sample: Any, n: Any) -> None:
     out = a[at : at + n]
     for i in range(n):
         out[i] = x[sample, i]
 
 
-@_compiled
+@compiled
 def _scaled(g: Any, at: Any, n: Any, width: Any, factor: Any) -> None:
     for b in range(n):
         one = g[at + b * width : at + (b + 1) * width]
@@ -196,7 +173,7 @@ def _scaled(g: Any, at: Any, n: Any, width: Any, factor: Any) -> None:
             one[i] *= factor[b]
 
 
-@_compiled
+@compiled
 def _home(
     out: Any, at: Any, count: Any, each: Any, times: Any, n: Any, samples: Any, factor: Any, by: Any
 ) -> None:
@@ -215,238 +192,187 @@ def _home(
                 out[at + k] += by * factor[b] * one
 
 
-@_compiled
-def _columns(a: Any, at: Any, shape: Any, out: Any, to: Any, back: Any) -> None:
-    """Every patch of an image [channels, H, W] as a row (channels, kh, kw); `back`: added to the image."""
-    channels, rows, cols, kh, kw, sh, sw, ph, pw, height, width = shape
-    for y in range(height):
-        for x in range(width):
-            first = x * sw - pw
-            left, right = max(0, -first), min(kw, cols - first)
-            for c in range(channels):
-                for i in range(kh):
-                    row = y * sh + i - ph
-                    inside = 0 <= row < rows
-                    begin = at + (c * rows + (row if inside else 0)) * cols + first
-                    if back:
-                        if inside:
-                            for j in range(left, right):
-                                a[begin + j] += out[to + j]
-                    elif inside and left == 0 and right == kw:
-                        one, other = out[to : to + kw], a[begin : begin + kw]
-                        for j in range(kw):
-                            one[j] = other[j]
-                    else:
-                        for j in range(kw):
-                            out[to + j] = a[begin + j] if inside and left <= j < right else np.float32(0)
-                    to += kw
+@compiled
+def _shift(z: Any, at: Any, n: Any, rows: Any, bias: Any) -> None:
+    z, bias = z[at : at + n], rows[bias : bias + n]
+    for i in range(n):
+        z[i] += bias[i]
 
 
-@_compiled
-def _pool(a: Any, at: Any, shape: Any, to: Any, which: Any) -> None:
-    """The largest of each window of an image, into the same array, and where it was, the first of equals."""
-    channels, rows, cols, kh, kw, sh, sw, _, _, height, width = shape
-    for c in range(channels):
-        for y in range(height):
-            for x in range(width):
-                place = at + (c * rows + y * sh) * cols + x * sw
-                best, most = place, a[place]
-                for i in range(kh):
-                    for j in range(kw):
-                        value = a[place + i * cols + j]
-                        if value > most or value != value:
-                            best, most = place + i * cols + j, value
-                a[to], which[to] = most, best
-                to += 1
+@compiled
+def _linear(
+    blas: Any, rows: Any, weight: Any, bias: Any, a: Any, before: Any, after: Any, n: Any, wide: Any, out: Any
+) -> None:
+    """Outputs of n samples; bias -1: none."""
+    if min(out, n) <= FEW:
+        for b in range(n):
+            for i in range(out):
+                a[after + b * out + i] = _dot(a, before + b * wide, rows, weight + i * wide, wide)
+    else:
+        sizes = (out, n, wide, wide, wide, out)
+        _sgemm(blas, 1, sizes, np.float32(1), rows, weight, a, before, np.float32(0), a, after)
+    for b in range(n if bias >= 0 else 0):
+        _shift(a, after + b * out, out, rows, bias)
 
 
-@_compiled
-def _unpool(g: Any, at: Any, n: Any, to: Any, count: Any, which: Any) -> None:
-    """The gradient by an image's n numbers of that by its `count` largest ones."""
-    _clear(g, at, n)
-    for i in range(to, to + count):
-        g[which[i]] += g[i]
+@compiled
+def _linear_back(
+    blas: Any, rows: Any, weight: Any, g: Any, before: Any, after: Any, n: Any, wide: Any, out: Any
+) -> None:
+    """Gradients by the inputs of those by the outputs."""
+    if n <= FEW:
+        product(g, after, out, 1, rows, weight, wide, g, before, wide, n, wide, out)
+    else:
+        sizes = (wide, n, out, wide, out, wide)
+        _sgemm(blas, 0, sizes, np.float32(1), rows, weight, g, after, np.float32(0), g, before)
 
 
-@_compiled
-def _shift(z: Any, at: Any, count: Any, n: Any, rows: Any, bias: Any) -> None:
-    """Each of `count` channels of n numbers plus its bias."""
-    for o in range(count):
-        one = z[at + o * n : at + (o + 1) * n]
-        for i in range(n):
-            one[i] += rows[bias + o]
+@compiled
+def _linear_update(
+    blas: Any, target: Any, weight: Any, bias: Any, a: Any, before: Any, g: Any, after: Any, n: Any,
+    wide: Any, out: Any, factor: Any, ones: Any,
+) -> None:  # fmt: skip
+    """Weights and biases plus the samples' gradients, each times its factor."""
+    _scaled(g, after, n, out, factor)
+    if bias >= 0:
+        add(target, bias, g, after, out, n, ones, 0, 0)
+    if min(out, n) <= FEW:
+        for i in range(out):
+            add(target, weight + i * wide, a, before, wide, n, g, after + i, out)
+    else:
+        sizes = (wide, out, n, wide, out, wide)
+        _sgemm(blas, 2, sizes, np.float32(1), a, before, g, after, np.float32(1), target, weight)
 
 
-@_compiled
-def _shape(shapes: Any, m: Any) -> Any:
-    s = shapes[m]
-    return s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10]
-
-
-@_compiled
-def _kernel(shapes: Any, m: Any) -> Any:
-    """Weights of a convolution."""
-    return shapes[m, 11] * shapes[m, 0] * shapes[m, 3] * shapes[m, 4]
-
-
-@_compiled
-def step(
+@entry
+def steps(
     blas: Any,  # the address of sgemm
-    rows: Any,  # [C * P] trained in place
-    samples: Any,  # [C, T, B] which of x
-    counts: Any,  # [C, T]
-    number: Any,  # of the step
+    rows: Any,  # [C, P]
+    target: Any,  # [C, P] gets each step on top; `rows` itself: trained in place
+    first: Any,  # of the steps to be made
+    last: Any,  # and the one behind them
+    scales: Any,  # [2, T] what gradients are multiplied with; those of scales and shifts of inputs
+    key: Any,  # of the noise; empty: none
+    names: Any,  # [C, 3] of its rows
+    deviations: Any,  # [T, C] of the noise
+    staying: Any,  # [T] how many clients, the first ones, are not done
+    loss: Any,  # [C] the own samples' losses are added here
+    samples: Any,  # [C, T, B] which of x; from len(x) on, of more
+    counts: Any,  # [2, C, T] own and shared ones
     x: Any,  # [N, D]
     y: Any,  # [N]
+    more: Any,  # [M, D] shared samples
+    labels: Any,  # [M]
     widths: Any,  # [L + 1]
-    layers: Any,  # [L, 6] kind, activation, where weights and bias begin (-1: none), place in cols and each
-    shapes: Any,  # [L, 12] of images: channels, H, W, kernel, stride, padding, output, channels of the output
+    layers: Any,  # [L, 7] kind, activation, where weights, bias (-1: none), cols, each and kernel begin
+    shapes: Any,  # [L, 13] of images.py; then channels of the output and numbers of a patch
     homes: Any,  # [2, 2] where scales and shifts of inputs begin in a row, and how many there are
     by: Any,  # [4, D] scale, shift, and a factor and summand behind them
-    lr: Any,
-    home_lr: Any,  # of scales and shifts
     clip: Any,  # 0: plain training
     lot: Any,
-    loss: Any,  # [C] the samples' losses are added here
     a: Any,  # room for all layers' outputs, the inputs among them
     g: Any,  # and for their gradients
     raw: Any,  # and for the inputs as they were
-    ones: Any,  # as many ones
-    cols: Any,  # and for the convolutions' patches
-    each: Any,  # and for each sample's gradient of their kernels and biases
-    which: Any,  # and for the places of the largest
+    ones: Any,  # as many ones as there are inputs, or numbers in a layer
+    cols: Any,  # and for the convolutions' patches; None, and so the following: there are no images
+    each: Any,  # and for each sample's gradient of their kernels
+    kernel: Any,  # and for their kernels, as they are and turned
+    which: Any,  # room for the places of the largest
 ) -> None:
-    count, inputs, widest = len(layers), widths[0], samples.shape[2]
+    """Local steps, the noise of each behind it."""
+    flat, to = rows.reshape(-1), target.reshape(-1)
+    count, inputs, widest, size = len(layers), widths[0], samples.shape[2], rows.shape[1]
     starts = np.zeros(count + 1, np.int64)  # of each layer's numbers in `a` and `g`
     for m in range(count):
         starts[m + 1] = starts[m] + widest * widths[m]
-    last, classes, one, none = starts[count], widths[count], np.float32(1), np.float32(0)
-    affine = homes[0, 1] + homes[1, 1] > 0
+    end, classes, one = starts[count], widths[count], np.float32(1)
+    affine, private = homes[0, 1] + homes[1, 1] > 0, clip > 0
     norms, factor = np.empty(widest), np.empty(widest, np.float32)
-    for c in range(len(loss)):
-        n, row = counts[c, number], c * (len(rows) // len(loss))
-        if n == 0:
-            continue
-        if affine:
-            for k in range(2):
-                for i in range(inputs if homes[k, 1] else 0):
-                    by[k, i] = rows[row + homes[k, 0] + i // (inputs // homes[k, 1])]
-            for b in range(n):
-                _affine(a, b * inputs, x, samples[c, number, b], raw, b, inputs, by)
-        else:
-            for b in range(n):
-                _copy(a, b * inputs, x, samples[c, number, b], inputs)
-        for m in range(count):
-            wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
-            kind, weight, bias, room = layers[m, 0], row + layers[m, 2], row + layers[m, 3], layers[m, 4]
-            if kind == LINEAR:
-                if out <= FEW:
-                    for b in range(n):
-                        for i in range(out):
-                            z = _dot(a, before + b * wide, rows, weight + i * wide, wide)
-                            a[after + b * out + i] = z
-                else:
-                    _sgemm(
-                        blas, 1, (out, n, wide, wide, wide, out), one, rows, weight, a, before, none, a, after
-                    )
-                if bias >= row:
-                    for b in range(n):
-                        _shift(a, after + b * out, out, 1, rows, bias)
-            else:
-                shape = _shape(shapes, m)
-                for b in range(n):
-                    if kind == POOL:
-                        _pool(a, before + b * wide, shape, after + b * out, which)
-                        continue
-                    channels = shapes[m, 11]
-                    places, patch = out // channels, shape[0] * shape[3] * shape[4]
-                    here, to = room + b * places * patch, after + b * out
-                    _columns(a, before + b * wide, shape, cols, here, False)
-                    sizes = (places, channels, patch, patch, patch, places)
-                    _sgemm(blas, 1, sizes, one, cols, here, rows, weight, none, a, to)
-                    if bias >= row:
-                        _shift(a, to, channels, places, rows, bias)
-            _activate(a, after, n * out, layers[m, 1])
-        for b in range(n):
-            loss[c] += _cross_entropy(a, g, last + b * classes, classes, y[samples[c, number, b]])
-            norms[b] = 0
-        for m in range(count - 1, -1, -1):
-            wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
-            kind, weight, biased = layers[m, 0], row + layers[m, 2], layers[m, 3] >= 0
-            if m < count - 1:
-                _slope(g, a, after, n * out, layers[m, 1])
-            if kind == LINEAR:
-                for b in range(n if clip > 0 else 0):
-                    left, right = before + b * wide, after + b * out
-                    inside = np.float64(_dot(a, left, a, left, wide)) + biased
-                    norms[b] += inside * np.float64(_dot(g, right, g, right, out))
-                if m or affine:
-                    sizes = (wide, n, out, wide, out, wide)
-                    _sgemm(blas, 0, sizes, one, rows, weight, g, after, none, g, before)
+    for number in range(first, last):
+        for c in range(len(loss)):
+            own, n, row = counts[0, c, number], counts[0, c, number] + counts[1, c, number], c * size
+            if n == 0:
                 continue
-            shape = _shape(shapes, m)
+            for k in range(2 if affine else 0):
+                for i in range(inputs if homes[k, 1] else 0):
+                    by[k, i] = flat[row + homes[k, 0] + i // (inputs // homes[k, 1])]
             for b in range(n):
-                left, right = before + b * wide, after + b * out
-                if kind == POOL:
-                    _unpool(g, left, wide, right, out, which)
+                sample = samples[c, number, b]
+                source, place = (x, sample) if sample < len(x) else (more, sample - len(x))
+                if affine:
+                    _affine(a, b * inputs, source, place, raw, b, inputs, by)
+                else:
+                    _copy(a, b * inputs, source, place, inputs)
+            for m in range(count):
+                wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
+                if layers[m, 0] == LINEAR:
+                    bias = row + layers[m, 3] if layers[m, 3] >= 0 else -1
+                    _linear(blas, flat, row + layers[m, 2], bias, a, before, after, n, wide, out)
+                elif cols is not None:
+                    images.forward(
+                        flat, row, layers[m], shapes[m], a, before, after, n, wide, out, cols, kernel, which
+                    )
+                _activate(a, after, n * out, layers[m, 1])
+            for b in range(n):
+                sample = samples[c, number, b]
+                label = y[sample] if sample < len(x) else labels[sample - len(x)]
+                value = _cross_entropy(a, g, end + b * classes, classes, label)
+                loss[c] += value if b < own else np.float32(0)
+                norms[b], factor[b] = 0, one / np.float32(own if b < own else n - own)
+            if not private:  # then each sample's weight is known before its gradient
+                _scaled(g, end, n, classes, factor)
+            for m in range(count - 1, -1, -1):
+                wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
+                wanted = m > 0 or affine
+                if m < count - 1:
+                    _slope(g, a, after, n * out, layers[m, 1])
+                if layers[m, 0] == LINEAR:
+                    for b in range(n if private else 0):
+                        left, right = before + b * wide, after + b * out
+                        inside = np.float64(_dot(a, left, a, left, wide)) + (layers[m, 3] >= 0)
+                        norms[b] += inside * np.float64(_dot(g, right, g, right, out))
+                    if wanted:
+                        _linear_back(blas, flat, row + layers[m, 2], g, before, after, n, wide, out)
+                elif cols is not None:
+                    images.backward(
+                        layers[m], shapes[m], g, before, after, n, wide, out, cols, each, kernel, which,
+                        norms, private, wanted,
+                    )  # fmt: skip
+            for b in range(n):
+                if affine:
+                    _times(g, b * inputs, inputs, by)
+                if not private:
+                    factor[b] = one
                     continue
-                channels = shapes[m, 11]
-                places, patch = out // channels, shape[0] * shape[3] * shape[4]
-                here, kernel = layers[m, 4] + b * places * patch, channels * patch
-                own = layers[m, 5] + b * (kernel + channels)
-                sizes = (patch, channels, places, patch, places, patch)
-                _sgemm(blas, 0, sizes, one, cols, here, g, right, none, each, own)
-                for o in range(channels):
-                    each[own + kernel + o] = _dot(g, right + o * places, ones, 0, places) if biased else none
-                norms[b] += np.float64(_dot(each, own, each, own, kernel + channels))
-                if m or affine:
-                    sizes = (patch, places, channels, patch, places, patch)
-                    _sgemm(blas, 2, sizes, one, rows, weight, g, right, none, cols, here)
-                    _clear(g, left, wide)
-                    _columns(g, left, shape, cols, here, True)
-        for b in range(n):
-            if affine:
-                _times(g, b * inputs, inputs, by)
-            factor[b] = one / np.float32(n)
-            if clip > 0:
                 if affine:
                     norms[b] += _squares(g, raw, b * inputs, inputs, homes[0, 1])
                     norms[b] += _squares(g, ones, b * inputs, inputs, homes[1, 1])
                 norm = np.sqrt(norms[b])
-                factor[b] = np.float32(clip) / np.float32(max(norm, clip)) / np.float32(lot)
+                if b < own:
+                    factor[b] = np.float32(clip) / np.float32(max(norm, clip)) / np.float32(lot)
                 if not np.isfinite(norm):  # nothing bounds it, so not even an infinity may be left of it
                     factor[b] = 0
                     _clear(raw, b * inputs if affine else 0, inputs if affine else 0)
                     for m in range(count + 1):
                         _clear(a, starts[m] + b * widths[m], widths[m])
                         _clear(g, starts[m] + b * widths[m], widths[m])
-                    for m in range(count):
-                        if layers[m, 0] == CONVOLUTION:
-                            size = _kernel(shapes, m) + shapes[m, 11]
-                            _clear(each, layers[m, 5] + b * size, size)
-        if affine:
-            by_home = np.float32(-home_lr)
-            _home(rows, row + homes[0, 0], homes[0, 1], g, raw, inputs, n, factor, by_home)
-            _home(rows, row + homes[1, 0], homes[1, 1], g, ones, inputs, n, factor, by_home)
-        for b in range(n):
-            factor[b] *= np.float32(-lr)
-        for m in range(count):
-            wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
-            kind, weight, bias = layers[m, 0], row + layers[m, 2], row + layers[m, 3]
-            if kind == CONVOLUTION:
-                kernel, channels = _kernel(shapes, m), shapes[m, 11]
-                apart, own = kernel + channels, layers[m, 5]
-                for b in range(n):
-                    _add(rows, weight, each, own + b * apart, kernel, 1, factor, b, 0)
-                    if bias >= row:
-                        _add(rows, bias, each, own + b * apart + kernel, channels, 1, factor, b, 0)
-            elif kind == LINEAR:
-                _scaled(g, after, n, out, factor)
-                if bias >= row:
-                    _add(rows, bias, g, after, out, n, ones, 0, 0)
-                if out <= FEW:
-                    for i in range(out):
-                        _add(rows, weight + i * wide, a, before, wide, n, g, after + i, out)
-                else:
-                    sizes = (wide, out, n, wide, out, wide)
-                    _sgemm(blas, 2, sizes, one, a, before, g, after, one, rows, weight)
+                    if cols is not None:
+                        for m in range(count):
+                            images.forget(layers[m], shapes[m], each, b)
+            if affine:
+                home = np.float32(scales[1, number])
+                _home(to, row + homes[0, 0], homes[0, 1], g, raw, inputs, n, factor, home)
+                _home(to, row + homes[1, 0], homes[1, 1], g, ones, inputs, n, factor, home)
+            for b in range(n):
+                factor[b] *= np.float32(scales[0, number])
+            for m in range(count):
+                wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
+                if layers[m, 0] == LINEAR:
+                    weight, bias = row + layers[m, 2], row + layers[m, 3] if layers[m, 3] >= 0 else -1
+                    _linear_update(blas, to, weight, bias, a, before, g, after, n, wide, out, factor, ones)
+                elif cols is not None:
+                    images.update(to, row, layers[m], shapes[m], each, kernel, n, factor, private)
+        if len(key):
+            there = staying[number]
+            names[:there, 1] = number
+            add_normals(target[:there], deviations[number, :there], key, names[:there])

@@ -249,7 +249,7 @@ class FastEngine(Engine):
                     tape.add(self.layout.views(gradient), factor, 1.0)
                 if work.private:
                     add_noise(gradient, work.private.noise_std[chunk.here] / work.private.lot, step)
-                self._general_step(work, chunk, gradient, step)
+                chunk.move(work, gradient, step, self.layout.sent)
             if work.after_step:
                 work.after_step(chunk.rows[:, : self.layout.sent], chunk.here)
         everyone.write(work)
@@ -303,19 +303,6 @@ class FastEngine(Engine):
             norms = norms.masked_fill(~sound, torch.inf)
         clip = private.clip_norm
         return own * clip / norms.clamp(min=clip) / private.lot, sound
-
-    def _general_step(self, work: Work, chunk: Chunk, gradient: Tensor, step: int) -> None:
-        """Momentum, weight decay, an algorithm's correction, and a learning rate of its own at home."""
-        sent, rows, lr = self.layout.sent, chunk.rows, work.lr[step]
-        if work.weight_decay:
-            gradient.add_(rows, alpha=work.weight_decay)
-        if work.correction:
-            gradient[:, :sent] += work.correction(rows[:, :sent], chunk.here)
-        if chunk.velocity is not None:
-            gradient = chunk.velocity.mul_(work.momentum).add_(gradient)
-        change = gradient * chunk.active[:, step, None]
-        rows[:, :sent].sub_(change[:, :sent], alpha=lr)
-        rows[:, sent:].sub_(change[:, sent:], alpha=lr if work.home_lr is None else work.home_lr)
 
     @torch.no_grad()
     def predict(

@@ -2,18 +2,19 @@
 
 Eight blocks are made side by side in vector registers. All their normals are then made at once, as vectors of
 64: one after another they would wait for their own roots and products, together they keep the processor busy.
-They are added to their target while still in the cache. Compiled code is kept on the disk by numba, until
-this file changes (touch it after a change of chacha.py or gaussian.py); it lets other threads run.
+They are added to their target while still in the cache.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types, uint32
+from numba import types, uint32
 from numba.extending import intrinsic
 
+from fedpriv.compiling import kept
 from fedpriv.randomness.chacha import CONSTANTS, ROUNDS, TURNS, WORDS
 from fedpriv.randomness.gaussian import (
     ANGLE,
@@ -32,6 +33,9 @@ from fedpriv.randomness.gaussian import (
     SIN,
 )
 
+FILES = [Path(__file__).parent / name for name in ("chacha.py", "gaussian.py", "compiled.py")]
+# Said, not left open: numba would take it over from whoever calls these first, and then round otherwise.
+_compiled = kept(*FILES, error_model="numpy", fastmath=False)
 _WORD, _VECTOR = ir.IntType(32), ir.VectorType(ir.IntType(32), LANES)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 
@@ -191,7 +195,7 @@ def _add_group(typing: Any, out: Any, scale: Any, key: Any, tail: Any) -> Any:
     return _instructions(write, "floats", "floats", "words", "words")
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@_compiled
 def words(out: Any, key: Any, names: Any) -> None:
     """out [N, width] uint32: the words of rows named [N, 3], eight rows at a time."""
     count, width = out.shape
@@ -209,7 +213,7 @@ def words(out: Any, key: Any, names: Any) -> None:
                     out[first + lane, left + n] = made[n, lane]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@_compiled
 def add_normals(out: Any, scale: Any, key: Any, names: Any) -> None:
     """out[i] += scale[i] * z for rows named [N, 3], z standard normal; all float32, a row without gaps."""
     tail, rest = np.zeros((4, LANES), np.uint32), np.empty(GROUP, np.float32)

@@ -120,6 +120,10 @@ class Source:
             factors = np.ascontiguousarray(scale.numpy(), dtype=np.float32)
             compiled.add_normals(target.detach().numpy(), factors, self._words, _names(rows, step))
 
+    def named(self, rows: Numbers) -> tuple[np.ndarray, np.ndarray]:
+        """What compiled.add_normals takes: the key, and names of rows, whose second word is the step."""
+        return self._words, _names(rows, 0)
+
     def normals_there(self, rows: Tensor, width: int, steps: range) -> Tensor:
         """Standard normals by torch operations, where `rows` is: float32 [steps, N, width] in one draw."""
         each = torch.arange(steps.start, steps.stop, dtype=torch.int32, device=rows.device)

@@ -99,8 +99,8 @@ def calls(monkeypatch):
     """How often the compiled step is taken."""
     from fedpriv.engine import compiled
 
-    seen, real = [], compiled.step
-    monkeypatch.setattr(compiled, "step", lambda *given: (seen.append(given), real(*given)))
+    seen, real = [], compiled.steps
+    monkeypatch.setattr(compiled, "steps", lambda *given: (seen.append(given), real(*given)))
     return seen
 
 
@@ -133,6 +133,7 @@ def test_the_transform_has_a_rate_of_its_own(calls):
     torch.testing.assert_close(fast, loop, rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("private", [True, False], ids=["private", "plain"])
 @pytest.mark.parametrize(
     "more",
     [
@@ -141,15 +142,37 @@ def test_the_transform_has_a_rate_of_its_own(calls):
         {"correction": lambda rows, here: 0.1 * rows},
         {"after_step": lambda rows, here: rows.clamp_(-0.1, 0.1)},
         {"home_lr": 0.7},
+        {"momentum": 0.5, "home_lr": 0.01, "weight_decay": 0.2},
     ],
-    ids=lambda more: next(iter(more)),
+    ids=lambda more: " ".join(more),
 )
-def test_work_beyond_it_is_done_by_the_ordinary_way(more, calls):
-    given = problem("tanh", "paper")
-    fast, _ = trained(FastEngine, *given, **more)
-    loop, _ = trained(LoopEngine, *given, **more)
-    assert not calls
-    torch.testing.assert_close(fast, loop, rtol=1e-5, atol=2e-6)
+def test_steps_along_more_than_the_gradient_equal_the_loop(more, private, calls):
+    for model in ("tanh", "convolutions"):
+        given = problem(model, "paper")
+        fast, _ = trained(FastEngine, *given, private=private, **more)
+        loop, _ = trained(LoopEngine, *given, private=private, **more)
+        assert calls
+        torch.testing.assert_close(fast, loop, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("private", [True, False], ids=["private", "plain"])
+@pytest.mark.parametrize("model", ["regression", "convolutions"])
+def test_shared_samples_are_not_clipped_and_count_as_their_own_mean(model, private, calls):
+    network, layout, stats, rows, samples = problem(model, "paper")
+    more = torch.randn(5, *samples.x.shape[1:]), torch.randint(4, (5,))
+    owned = torch.cat([samples.owned, len(samples.y) + torch.arange(5).expand(CLIENTS, -1)], 1)
+    both = replace(samples, owned=owned, shared=more)
+    results = []
+    for engine in (FastEngine, LoopEngine):
+        work = work_of(rows, samples, private)
+        shared = batches.shuffled(
+            torch.full((CLIENTS,), 5), 3, work.plan.active.sum(1), torch.arange(CLIENTS), source(3)
+        )
+        offsets = torch.full((CLIENTS,), samples.owned.shape[1])
+        work = replace(work, plan=batches.joined(work.plan, shared, offsets))
+        results.append((engine(network, layout, stats).train(work, both).loss, work.rows))
+    assert calls
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=2e-6)
 
 
 def test_other_networks_are_not_taken_for_chains():
@@ -219,15 +242,18 @@ def test_one_bad_sample_moves_a_private_step_no_further_than_any_other(model, fr
 
 
 def test_its_tanh_is_tanh():
+    from numba import njit
+
     from fedpriv.engine import compiled
 
+    run = njit(lambda z: compiled._activate(z, 0, len(z), compiled.TANH))
     x = np.concatenate([np.linspace(-12, 12, 40_001), np.geomspace(1e-30, 1, 1000)]).astype(np.float32)
     z = x.copy()
-    compiled._activate(z, 0, len(z), compiled.TANH)
+    run(z)
     exact = np.tanh(x.astype(np.float64))
     assert (np.abs(z - exact) <= 4e-7 * np.abs(exact)).all()
     odd = np.array([np.nan, np.inf, -np.inf], np.float32)
-    compiled._activate(odd, 0, 3, compiled.TANH)
+    run(odd)
     assert np.isnan(odd[0]) and odd[1] == pytest.approx(1, abs=1e-6) and odd[2] == pytest.approx(-1, abs=1e-6)
 
 

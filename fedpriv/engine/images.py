@@ -1,0 +1,257 @@
+"""Convolutions and pools in compiled code. An image is [H, W, channels], its channels side by side, so that
+neighbours in a row are neighbours in memory.
+
+`shape` is channels, H, W, then height and width of kernel, stride, padding and output. A patch is a row
+(kernel's height, width, channel), a one where there is a bias, and zeros up to a whole number of vectors:
+weights and biases are then one matrix, and so are their gradients.
+
+A `layer` is as compiled.steps has it, and `sizes` are its shape, the channels of its output and the numbers
+of a patch; a client's weights begin at `row`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fedpriv.engine.tiles import LANES, add, compiled, keep_larger, product
+
+CONVOLUTION, POOL, TURN = 1, 2, 3  # kinds of layers; linear ones are 0
+
+
+@compiled
+def _vector(a: Any, at: Any, out: Any, to: Any) -> None:
+    one, other = out[to : to + LANES], a[at : at + LANES]
+    for j in range(LANES):
+        one[j] = other[j]
+
+
+@compiled
+def _copy(a: Any, at: Any, out: Any, to: Any, n: Any) -> None:
+    one, other = out[to : to + n], a[at : at + n]
+    for j in range(n):
+        one[j] = other[j]
+
+
+@compiled
+def _plus(a: Any, at: Any, out: Any, to: Any, n: Any) -> None:
+    one, other = out[to : to + n], a[at : at + n]
+    for j in range(n):
+        one[j] += other[j]
+
+
+@compiled
+def _frame_of(shape: Any) -> Any:
+    """Room for an image with its padding, or for nothing where there is none."""
+    channels, rows, cols, _, _, _, _, ph, pw, _, _ = shape
+    padded = ph + pw > 0
+    return np.zeros((rows + 2 * ph) * (cols + 2 * pw) * channels if padded else 0, np.float32)
+
+
+@compiled
+def _columns(a: Any, at: Any, shape: Any, frame: Any, out: Any, to: Any, wide: Any, biased: Any) -> None:
+    """Every patch of an image as a row of `wide` numbers."""
+    channels, rows, cols, kh, kw, sh, sw, ph, pw, height, width = shape
+    line, stretch = (cols + 2 * pw) * channels, kw * channels
+    if len(frame):
+        for row in range(rows):
+            _copy(a, at + row * cols * channels, frame, (row + ph) * line + pw * channels, cols * channels)
+        a, at = frame, 0
+    nothing = np.zeros(LANES, np.float32)
+    for y in range(height):
+        for x in range(width):
+            begin = at + y * sh * line + x * sw * channels
+            for k in range(kh * stretch - kh * stretch % LANES, wide, LANES):
+                _vector(nothing, 0, out, to + k)
+            if biased:
+                out[to + kh * stretch] = 1
+            for i in range(kh):
+                if stretch % LANES:
+                    _copy(a, begin + i * line, out, to + i * stretch, stretch)
+                else:
+                    for k in range(0, stretch, LANES):
+                        _vector(a, begin + i * line + k, out, to + i * stretch + k)
+            to += wide
+
+
+@compiled
+def _uncolumns(g: Any, at: Any, shape: Any, frame: Any, cols_: Any, to: Any, wide: Any) -> None:
+    """The gradient by an image of that by its patches."""
+    channels, rows, cols, kh, kw, sh, sw, ph, pw, height, width = shape
+    line, stretch = (cols + 2 * pw) * channels, kw * channels
+    target, first = (frame, 0) if len(frame) else (g, at)
+    target[first : first + (rows + 2 * ph) * line] = 0
+    for y in range(height):
+        for x in range(width):
+            begin = first + y * sh * line + x * sw * channels
+            for i in range(kh):
+                _plus(cols_, to + i * stretch, target, begin + i * line, stretch)
+            to += wide
+    if len(frame):
+        for row in range(rows):
+            _copy(frame, (row + ph) * line + pw * channels, g, at + row * cols * channels, cols * channels)
+        frame[:] = 0
+
+
+@compiled
+def _pool(a: Any, at: Any, shape: Any, to: Any, which: Any) -> None:
+    """The largest of each window of an image, into the same array, and where it was, the first of equals."""
+    channels, _, cols, kh, kw, sh, sw, _, _, height, width = shape
+    n = (
+        (width - 1) * sw + 1
+    ) * channels  # windows at every place of a row, of which every sw-th is asked for
+    most, place = np.empty(n, np.float32), np.empty(n, np.int32)
+    for y in range(height):
+        for i in range(kh):
+            for j in range(kw):
+                begin = at + ((y * sh + i) * cols + j) * channels
+                if i + j == 0:
+                    for p in range(n):
+                        most[p], place[p] = a[begin + p], np.int32(begin + p)
+                else:
+                    for p in range(0, n - LANES, LANES):
+                        keep_larger(a, begin + p, most, place, p)
+                    last = (
+                        n - LANES
+                    )  # before what was done, if not all of it is left: once more changes nothing
+                    if last >= 0:
+                        keep_larger(a, begin + last, most, place, last)
+                    for p in range(0, n if last < 0 else 0):
+                        if a[begin + p] > most[p] or a[begin + p] != a[begin + p]:
+                            most[p], place[p] = a[begin + p], np.int32(begin + p)
+        for x in range(width):
+            for c in range(channels):
+                a[to + c], which[to + c] = most[x * sw * channels + c], place[x * sw * channels + c]
+            to += channels
+
+
+@compiled
+def _unpool(g: Any, at: Any, n: Any, to: Any, count: Any, which: Any) -> None:
+    """The gradient by an image's n numbers of that by its `count` largest ones."""
+    g[at : at + n] = 0
+    for i in range(to, to + count):
+        g[which[i]] += g[i]
+
+
+@compiled
+def _turn(a: Any, at: Any, to: Any, rows: Any, cols: Any) -> None:
+    """A matrix of rows and columns, turned: channels come first for layers that know no images."""
+    for i in range(rows):
+        for j in range(cols):
+            a[to + j * rows + i] = a[at + i * cols + j]
+
+
+@compiled
+def _kernels(rows: Any, weight: Any, bias: Any, shape: Any, count: Any, wide: Any, out: Any, to: Any) -> None:
+    """Weights as rows of patches [count, wide], and behind them the same turned, [wide, count]."""
+    channels, _, _, kh, kw, _, _, _, _, _, _ = shape
+    size = kh * kw
+    for o in range(count):
+        begin = to + o * wide
+        for c in range(channels):
+            one = rows[weight + (o * channels + c) * size : weight + (o * channels + c + 1) * size]
+            for i in range(size):
+                out[begin + i * channels + c] = one[i]
+        out[begin + size * channels : begin + wide] = 0
+        if bias >= 0:
+            out[begin + size * channels] = rows[bias + o]
+    _turn(out, to, to + count * wide, count, wide)
+
+
+@compiled
+def _add_kernels(
+    rows: Any, weight: Any, bias: Any, shape: Any, count: Any, wide: Any, g: Any, at: Any
+) -> None:
+    """Weights and biases plus rows of patches."""
+    channels, _, _, kh, kw, _, _, _, _, _, _ = shape
+    size = kh * kw
+    for o in range(count):
+        begin = at + o * wide
+        for c in range(channels):
+            one = rows[weight + (o * channels + c) * size : weight + (o * channels + c + 1) * size]
+            for i in range(size):
+                one[i] += g[begin + i * channels + c]
+        if bias >= 0:
+            rows[bias + o] += g[begin + size * channels]
+
+
+@compiled
+def _shape(s: Any) -> Any:
+    return s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10]
+
+
+@compiled
+def forward(
+    rows: Any, row: Any, layer: Any, sizes: Any, a: Any, before: Any, after: Any, n: Any, wide: Any, out: Any,
+    cols: Any, kernel: Any, which: Any,
+) -> None:  # fmt: skip
+    """Outputs of n samples, from `after` on, of what is in `a` from `before` on."""
+    shape, channels, patch = _shape(sizes), sizes[11], sizes[12]
+    if layer[0] == CONVOLUTION:
+        places, biased, frame = out // max(1, channels), layer[3] >= 0, _frame_of(shape)
+        for b in range(n):
+            _columns(a, before + b * wide, shape, frame, cols, layer[4] + b * places * patch, patch, biased)
+        bias = row + layer[3] if biased else -1
+        _kernels(rows, row + layer[2], bias, shape, channels, patch, kernel, layer[6])
+        turned = layer[6] + channels * patch
+        many = n * places
+        product(cols, layer[4], patch, 1, kernel, turned, channels, a, after, channels, many, channels, patch)
+    elif layer[0] == POOL:
+        for b in range(n):
+            _pool(a, before + b * wide, shape, after + b * out, which)
+    else:
+        for b in range(n):
+            _turn(a, before + b * wide, after + b * out, shape[0], shape[1])
+
+
+@compiled
+def backward(
+    layer: Any, sizes: Any, g: Any, before: Any, after: Any, n: Any, wide: Any, out: Any, cols: Any,
+    each: Any, kernel: Any, which: Any, norms: Any, private: Any, wanted: Any,
+) -> None:  # fmt: skip
+    """Gradients by the inputs, if they are wanted, and by a kernel: in private training each sample's, with
+    its square added to `norms`, else that of all."""
+    shape, channels, patch = _shape(sizes), sizes[11], sizes[12]
+    if layer[0] == CONVOLUTION:
+        places, size, room = out // max(1, channels), channels * patch, layer[4]
+        for b in range(n if private else 1):
+            there, here, to = after + b * out, room + b * places * patch, layer[5] + b * size
+            many = places if private else n * places
+            product(g, there, 1, channels, cols, here, patch, each, to, patch, channels, patch, many)
+            if private:
+                own, total = each[to : to + size], np.float32(0)
+                for i in range(size):
+                    total += own[i] * own[i]
+                norms[b] += np.float64(total)
+        if wanted:
+            many, frame = n * places, _frame_of(shape)
+            product(g, after, channels, 1, kernel, layer[6], patch, cols, room, patch, many, patch, channels)
+            for b in range(n):
+                _uncolumns(g, before + b * wide, shape, frame, cols, room + b * places * patch, patch)
+    elif layer[0] == POOL:
+        for b in range(n):
+            _unpool(g, before + b * wide, wide, after + b * out, out, which)
+    else:
+        for b in range(n):
+            _turn(g, after + b * out, before + b * wide, shape[1], shape[0])
+
+
+@compiled
+def forget(layer: Any, sizes: Any, each: Any, b: Any) -> None:
+    """A sample's gradient by the kernel is nothing."""
+    size = sizes[11] * sizes[12] if layer[0] == CONVOLUTION else 0
+    each[layer[5] + b * size : layer[5] + (b + 1) * size] = 0
+
+
+@compiled
+def update(
+    target: Any, row: Any, layer: Any, sizes: Any, each: Any, kernel: Any, n: Any, factor: Any, private: Any
+) -> None:
+    """Weights and biases plus the samples' gradients, each times its factor."""
+    if layer[0] != CONVOLUTION:
+        return
+    channels, patch, to = sizes[11], sizes[12], layer[6]
+    size = channels * patch
+    kernel[to : to + size] = 0  # which is not needed any more
+    add(kernel, to, each, layer[5], size, n if private else 1, factor, 0, 1)
+    bias = row + layer[3] if layer[3] >= 0 else -1
+    _add_kernels(target, row + layer[2], bias, _shape(sizes), channels, patch, kernel, to)
