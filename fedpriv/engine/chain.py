@@ -1,8 +1,6 @@
 """Chains of layers on a CPU: which they are, and what the compiled step (compiled.py) is told about them."""
 
-import ctypes
 from dataclasses import dataclass
-from functools import cache
 from math import prod
 from typing import Any
 
@@ -22,19 +20,8 @@ NOTHING, TANH, RELU = 0, 1, 2
 _WORTH = 1 << 27  # multiplications a round from which on it pays to compile, once, for some seconds
 _CACHE = 1 << 20  # bytes of weights that clients trained together may have
 _LARGE = 1 << 16  # weights of a kernel that is left to torch
-_LANES = 8  # as in tiles.py
+_EIGHT = 8  # as in images.py
 _DEALT = 2  # groups at least, so that workers end together
-
-
-@cache
-def _blas() -> int:
-    """Where torch's own matrix product is, or, where it hides it, scipy's."""
-    try:
-        return int(ctypes.cast(ctypes.CDLL(torch._C.__file__).sgemm_, ctypes.c_void_p).value or 0)
-    except AttributeError:
-        from numba.extending import get_cython_function_address
-
-        return int(get_cython_function_address("scipy.linalg.cython_blas", "sgemm"))
 
 
 @dataclass(frozen=True)
@@ -130,12 +117,12 @@ class Chain:
         )  # fmt: skip
         rows, target = chunk.rows.numpy(), gradient.numpy()
         if in_place and not work.after_step:
-            compiled(_blas(), rows, target, 0, count, *given)
+            compiled(rows, target, 0, count, *given)
         else:
             for number in range(count):
                 if not in_place:
                     gradient.zero_()
-                compiled(_blas(), rows, target, number, number + 1, *given)
+                compiled(rows, target, number, number + 1, *given)
                 if isinstance(chosen, Tensor) and staying[number] < len(chunk.rows):
                     chunk = chunk.first(int(staying[number]))
                 if not in_place:
@@ -204,7 +191,7 @@ def _layers(model: nn.Sequential, begin: dict[str, tuple[int, int]], shape: tupl
             sizes = [_pair(v) for v in (layer.kernel_size, layer.stride, layer.padding)]
             (kh, kw), (sh, sw), (ph, pw) = sizes
             height, width = (shape[1] + 2 * ph - kh) // sh + 1, (shape[2] + 2 * pw - kw) // sw + 1
-            channels, patch = shape[0], -(-(shape[0] * kh * kw + 1) // _LANES) * _LANES
+            channels, patch = shape[0], -(-(shape[0] * kh * kw + 1) // _EIGHT) * _EIGHT
             sizes_of = [*shape, kh, kw, sh, sw, ph, pw, height, width]
             if isinstance(layer, nn.Conv2d):
                 channels = layer.out_channels

@@ -1,65 +1,20 @@
 """A local step of a chain of layers for some clients, one after the other, in one compiled call.
 
-A client's numbers stay in the cache for the whole step, and nothing of Python is between two products. Large
-products are those of BLAS, called by its address. Matrices are flat: rows of samples one below the other,
-[n, width], and weights [O, I] as torch has them. Helpers get an array, where to begin and how far to go.
+A client's numbers stay in the cache for the whole step, and nothing of Python is between two products.
+Matrices are flat: rows of samples one below the other, [n, width], and weights [O, I] as torch has them.
+Helpers get an array, where to begin and how far to go.
 """
 
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
 
 from fedpriv.engine import images
-from fedpriv.engine.tiles import add, compiled, entry, intrinsic_of, product
+from fedpriv.engine.tiles import add, compiled, entry, inner, product
 from fedpriv.randomness.compiled import add_normals
 
 LINEAR = 0  # other kinds of layers are those of images.py
 NOTHING, TANH, RELU = 0, 1, 2  # what is applied to their outputs
-FEW = 16  # outputs, or samples, up to which plain sums are faster than a product by BLAS
-
-
-@intrinsic_of
-def _sgemm(
-    typing: Any, blas: Any, turned: Any, sizes: Any, alpha: Any, a: Any, at: Any, b: Any, bt: Any, beta: Any,
-    c: Any, ct: Any,
-) -> Any:  # fmt: skip
-    """C = alpha A B + beta C by the rules of Fortran; A, B, C begin at `at`, `bt`, `ct` of their arrays.
-
-    `turned` are two letters in one number, `sizes` are m, n, k and the leading ones of A, B, C.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        blas, turned, sizes, alpha, a, at, b, bt, beta, c, ct = args
-        word, number = ir.IntType(32), ir.FloatType()
-
-        def kept(value: Any, kind: Any) -> Any:
-            place = builder.alloca(kind)
-            builder.store(value, place)
-            return place
-
-        def matrix(position: int, value: Any, begin: Any) -> Any:
-            data = context.make_array(signature.args[position])(context, builder, value).data
-            return builder.gep(data, [begin])
-
-        letters = [ir.IntType(8)(ord(x)) for x in "NT"]
-        first, second = (
-            builder.select(builder.trunc(builder.lshr(turned, turned.type(n)), ir.IntType(1)), *letters[::-1])
-            for n in (0, 1)
-        )
-        m, n, k, lda, ldb, ldc = (
-            kept(builder.trunc(builder.extract_value(sizes, i), word), word) for i in range(6)
-        )
-        given = [
-            kept(first, ir.IntType(8)), kept(second, ir.IntType(8)), m, n, k, kept(alpha, number),
-            matrix(4, a, at), lda, matrix(6, b, bt), ldb, kept(beta, number), matrix(9, c, ct), ldc,
-        ]  # fmt: skip
-        kind = ir.FunctionType(ir.VoidType(), [value.type for value in given])
-        builder.call(builder.inttoptr(blas, kind.as_pointer()), given)
-        return context.get_dummy_value()
-
-    return types.void(blas, turned, sizes, alpha, a, at, b, bt, beta, c, ct), generate
 
 
 @compiled
@@ -201,52 +156,28 @@ def _shift(z: Any, at: Any, n: Any, rows: Any, bias: Any) -> None:
 
 @compiled
 def _linear(
-    blas: Any, rows: Any, weight: Any, bias: Any, a: Any, before: Any, after: Any, n: Any, wide: Any, out: Any
+    rows: Any, weight: Any, bias: Any, a: Any, before: Any, after: Any, n: Any, wide: Any, out: Any
 ) -> None:
     """Outputs of n samples; bias -1: none."""
-    if min(out, n) <= FEW:
-        for b in range(n):
-            for i in range(out):
-                a[after + b * out + i] = _dot(a, before + b * wide, rows, weight + i * wide, wide)
-    else:
-        sizes = (out, n, wide, wide, wide, out)
-        _sgemm(blas, 1, sizes, np.float32(1), rows, weight, a, before, np.float32(0), a, after)
+    inner(a, before, rows, weight, wide, a, after, out, n, out)
     for b in range(n if bias >= 0 else 0):
         _shift(a, after + b * out, out, rows, bias)
 
 
 @compiled
-def _linear_back(
-    blas: Any, rows: Any, weight: Any, g: Any, before: Any, after: Any, n: Any, wide: Any, out: Any
-) -> None:
-    """Gradients by the inputs of those by the outputs."""
-    if n <= FEW:
-        product(g, after, out, 1, rows, weight, wide, g, before, wide, n, wide, out)
-    else:
-        sizes = (wide, n, out, wide, out, wide)
-        _sgemm(blas, 0, sizes, np.float32(1), rows, weight, g, after, np.float32(0), g, before)
-
-
-@compiled
 def _linear_update(
-    blas: Any, target: Any, weight: Any, bias: Any, a: Any, before: Any, g: Any, after: Any, n: Any,
-    wide: Any, out: Any, factor: Any, ones: Any,
+    target: Any, weight: Any, bias: Any, a: Any, before: Any, g: Any, after: Any, n: Any, wide: Any, out: Any,
+    factor: Any, ones: Any,
 ) -> None:  # fmt: skip
     """Weights and biases plus the samples' gradients, each times its factor."""
     _scaled(g, after, n, out, factor)
     if bias >= 0:
         add(target, bias, g, after, out, n, ones, 0, 0)
-    if min(out, n) <= FEW:
-        for i in range(out):
-            add(target, weight + i * wide, a, before, wide, n, g, after + i, out)
-    else:
-        sizes = (wide, out, n, wide, out, wide)
-        _sgemm(blas, 2, sizes, np.float32(1), a, before, g, after, np.float32(1), target, weight)
+    product(g, after, 1, out, a, before, wide, target, weight, wide, out, wide, n, 1)
 
 
 @entry
 def steps(
-    blas: Any,  # the address of sgemm
     rows: Any,  # [C, P]
     target: Any,  # [C, P] gets each step on top; `rows` itself: trained in place
     first: Any,  # of the steps to be made
@@ -307,7 +238,7 @@ def steps(
                 wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
                 if layers[m, 0] == LINEAR:
                     bias = row + layers[m, 3] if layers[m, 3] >= 0 else -1
-                    _linear(blas, flat, row + layers[m, 2], bias, a, before, after, n, wide, out)
+                    _linear(flat, row + layers[m, 2], bias, a, before, after, n, wide, out)
                 elif cols is not None:
                     images.forward(
                         flat, row, layers[m], shapes[m], a, before, after, n, wide, out, cols, kernel, which
@@ -332,7 +263,8 @@ def steps(
                         inside = np.float64(_dot(a, left, a, left, wide)) + (layers[m, 3] >= 0)
                         norms[b] += inside * np.float64(_dot(g, right, g, right, out))
                     if wanted:
-                        _linear_back(blas, flat, row + layers[m, 2], g, before, after, n, wide, out)
+                        weight = row + layers[m, 2]
+                        product(g, after, out, 1, flat, weight, wide, g, before, wide, n, wide, out, 0)
                 elif cols is not None:
                     images.backward(
                         layers[m], shapes[m], g, before, after, n, wide, out, cols, each, kernel, which,
@@ -369,7 +301,7 @@ def steps(
                 wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
                 if layers[m, 0] == LINEAR:
                     weight, bias = row + layers[m, 2], row + layers[m, 3] if layers[m, 3] >= 0 else -1
-                    _linear_update(blas, to, weight, bias, a, before, g, after, n, wide, out, factor, ones)
+                    _linear_update(to, weight, bias, a, before, g, after, n, wide, out, factor, ones)
                 elif cols is not None:
                     images.update(to, row, layers[m], shapes[m], each, kernel, n, factor, private)
         if len(key):

@@ -15,13 +15,14 @@ import numpy as np
 
 from fedpriv.engine.tiles import LANES, add, compiled, keep_larger, product
 
+EIGHT = 8  # numbers of what is copied at once: patches are a multiple of it
 CONVOLUTION, POOL, TURN = 1, 2, 3  # kinds of layers; linear ones are 0
 
 
 @compiled
 def _vector(a: Any, at: Any, out: Any, to: Any) -> None:
-    one, other = out[to : to + LANES], a[at : at + LANES]
-    for j in range(LANES):
+    one, other = out[to : to + EIGHT], a[at : at + EIGHT]
+    for j in range(EIGHT):
         one[j] = other[j]
 
 
@@ -56,19 +57,19 @@ def _columns(a: Any, at: Any, shape: Any, frame: Any, out: Any, to: Any, wide: A
         for row in range(rows):
             _copy(a, at + row * cols * channels, frame, (row + ph) * line + pw * channels, cols * channels)
         a, at = frame, 0
-    nothing = np.zeros(LANES, np.float32)
+    nothing = np.zeros(EIGHT, np.float32)
     for y in range(height):
         for x in range(width):
             begin = at + y * sh * line + x * sw * channels
-            for k in range(kh * stretch - kh * stretch % LANES, wide, LANES):
+            for k in range(kh * stretch - kh * stretch % EIGHT, wide, EIGHT):
                 _vector(nothing, 0, out, to + k)
             if biased:
                 out[to + kh * stretch] = 1
             for i in range(kh):
-                if stretch % LANES:
+                if stretch % EIGHT:
                     _copy(a, begin + i * line, out, to + i * stretch, stretch)
                 else:
-                    for k in range(0, stretch, LANES):
+                    for k in range(0, stretch, EIGHT):
                         _vector(a, begin + i * line + k, out, to + i * stretch + k)
             to += wide
 
@@ -194,7 +195,9 @@ def forward(
         _kernels(rows, row + layer[2], bias, shape, channels, patch, kernel, layer[6])
         turned = layer[6] + channels * patch
         many = n * places
-        product(cols, layer[4], patch, 1, kernel, turned, channels, a, after, channels, many, channels, patch)
+        product(
+            cols, layer[4], patch, 1, kernel, turned, channels, a, after, channels, many, channels, patch, 0
+        )
     elif layer[0] == POOL:
         for b in range(n):
             _pool(a, before + b * wide, shape, after + b * out, which)
@@ -216,7 +219,7 @@ def backward(
         for b in range(n if private else 1):
             there, here, to = after + b * out, room + b * places * patch, layer[5] + b * size
             many = places if private else n * places
-            product(g, there, 1, channels, cols, here, patch, each, to, patch, channels, patch, many)
+            product(g, there, 1, channels, cols, here, patch, each, to, patch, channels, patch, many, 0)
             if private:
                 own, total = each[to : to + size], np.float32(0)
                 for i in range(size):
@@ -224,7 +227,9 @@ def backward(
                 norms[b] += np.float64(total)
         if wanted:
             many, frame = n * places, _frame_of(shape)
-            product(g, after, channels, 1, kernel, layer[6], patch, cols, room, patch, many, patch, channels)
+            product(
+                g, after, channels, 1, kernel, layer[6], patch, cols, room, patch, many, patch, channels, 0
+            )
             for b in range(n):
                 _uncolumns(g, before + b * wide, shape, frame, cols, room + b * places * patch, patch)
     elif layer[0] == POOL:

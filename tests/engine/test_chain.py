@@ -24,7 +24,7 @@ CLIENTS, SHAPE, SIZES = 3, (2, 3, 4), (6, 12, 9)
 
 MODELS = {
     "regression": partial(linear.linear, init="default"),
-    "many classes": partial(linear.linear, init="default", bias=False),  # above `compiled.FEW`: by BLAS
+    "many classes": partial(linear.linear, init="default", bias=False),
     "tanh": partial(mlp.mlp, sizes=[20, 9]),
     "relu": partial(mlp.mlp, sizes=[30], bias=True, activation="relu"),
 }
