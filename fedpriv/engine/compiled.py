@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedpriv.engine import images
-from fedpriv.engine.tiles import add, compiled, entry, inner, product
+from fedpriv.engine import affine, images
+from fedpriv.engine.tiles import add, inner, product
+from fedpriv.engine.vectors import compiled, entry
 from fedpriv.randomness.compiled import add_normals
 
 LINEAR = 0  # other kinds of layers are those of images.py
@@ -73,41 +74,6 @@ def _cross_entropy(z: Any, g: Any, at: Any, classes: Any, label: Any) -> Any:
 
 
 @compiled
-def _affine(a: Any, at: Any, x: Any, sample: Any, raw: Any, b: Any, n: Any, by: Any) -> None:
-    """a[at:][:n] = a sample's numbers; scaled and shifted by by[0], by[1], then by by[2], by[3]."""
-    out, kept = a[at : at + n], raw[b * n : (b + 1) * n]
-    for i in range(n):
-        kept[i] = x[sample, i]
-        out[i] = (kept[i] * by[0, i] + by[1, i]) * by[2, i] + by[3, i]
-
-
-@compiled
-def _times(g: Any, at: Any, n: Any, by: Any) -> None:
-    """The gradient by what the transform gives."""
-    g = g[at : at + n]
-    for i in range(n):
-        g[i] *= by[2, i]
-
-
-@compiled
-def _squares(each: Any, times: Any, at: Any, n: Any, count: Any) -> Any:
-    """The sum of squares of `count` numbers, each the sum of neighbours among the n of each * times."""
-    u, v, total = each[at : at + n], times[at : at + n], 0.0
-    some = n // max(1, count)
-    if some == 1:
-        for i in range(n):
-            one = u[i] * v[i]
-            total += one * one
-        return total
-    for k in range(count):
-        one = np.float32(0)
-        for i in range(k * some, (k + 1) * some):
-            one += u[i] * v[i]
-        total += np.float64(one) * np.float64(one)
-    return total
-
-
-@compiled
 def _clear(a: Any, at: Any, n: Any) -> None:
     for i in range(at, at + n):
         a[i] = 0
@@ -126,25 +92,6 @@ def _scaled(g: Any, at: Any, n: Any, width: Any, factor: Any) -> None:
         one = g[at + b * width : at + (b + 1) * width]
         for i in range(width):
             one[i] *= factor[b]
-
-
-@compiled
-def _home(
-    out: Any, at: Any, count: Any, each: Any, times: Any, n: Any, samples: Any, factor: Any, by: Any
-) -> None:
-    """The step of `count` numbers, each of which serves some neighbours among n inputs."""
-    some = n // max(1, count)
-    for b in range(samples):
-        u, v = each[b * n : (b + 1) * n], times[b * n : (b + 1) * n]
-        if some == 1:
-            for i in range(n):
-                out[at + i] += by * factor[b] * u[i] * v[i]
-        else:
-            for k in range(count):
-                one = np.float32(0)
-                for i in range(k * some, (k + 1) * some):
-                    one += u[i] * v[i]
-                out[at + k] += by * factor[b] * one
 
 
 @compiled
@@ -217,21 +164,21 @@ def steps(
     for m in range(count):
         starts[m + 1] = starts[m] + widest * widths[m]
     end, classes, one = starts[count], widths[count], np.float32(1)
-    affine, private = homes[0, 1] + homes[1, 1] > 0, clip > 0
+    moved, private = homes[0, 1] + homes[1, 1] > 0, clip > 0
     norms, factor = np.empty(widest), np.empty(widest, np.float32)
     for number in range(first, last):
         for c in range(len(loss)):
             own, n, row = counts[0, c, number], counts[0, c, number] + counts[1, c, number], c * size
             if n == 0:
                 continue
-            for k in range(2 if affine else 0):
+            for k in range(2 if moved else 0):
                 for i in range(inputs if homes[k, 1] else 0):
                     by[k, i] = flat[row + homes[k, 0] + i // (inputs // homes[k, 1])]
             for b in range(n):
                 sample = samples[c, number, b]
                 source, place = (x, sample) if sample < len(x) else (more, sample - len(x))
-                if affine:
-                    _affine(a, b * inputs, source, place, raw, b, inputs, by)
+                if moved:
+                    affine.transform(a, b * inputs, source, place, raw, b, inputs, by)
                 else:
                     _copy(a, b * inputs, source, place, inputs)
             for m in range(count):
@@ -254,7 +201,7 @@ def steps(
                 _scaled(g, end, n, classes, factor)
             for m in range(count - 1, -1, -1):
                 wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
-                wanted = m > 0 or affine
+                wanted = m > 0 or moved
                 if m < count - 1:
                     _slope(g, a, after, n * out, layers[m, 1])
                 if layers[m, 0] == LINEAR:
@@ -271,30 +218,30 @@ def steps(
                         norms, private, wanted,
                     )  # fmt: skip
             for b in range(n):
-                if affine:
-                    _times(g, b * inputs, inputs, by)
+                if moved:
+                    affine.times(g, b * inputs, inputs, by)
                 if not private:
                     factor[b] = one
                     continue
-                if affine:
-                    norms[b] += _squares(g, raw, b * inputs, inputs, homes[0, 1])
-                    norms[b] += _squares(g, ones, b * inputs, inputs, homes[1, 1])
+                if moved:
+                    norms[b] += affine.squares(g, raw, b * inputs, inputs, homes[0, 1])
+                    norms[b] += affine.squares(g, ones, b * inputs, inputs, homes[1, 1])
                 norm = np.sqrt(norms[b])
                 if b < own:
                     factor[b] = np.float32(clip) / np.float32(max(norm, clip)) / np.float32(lot)
                 if not np.isfinite(norm):  # nothing bounds it, so not even an infinity may be left of it
                     factor[b] = 0
-                    _clear(raw, b * inputs if affine else 0, inputs if affine else 0)
+                    _clear(raw, b * inputs if moved else 0, inputs if moved else 0)
                     for m in range(count + 1):
                         _clear(a, starts[m] + b * widths[m], widths[m])
                         _clear(g, starts[m] + b * widths[m], widths[m])
                     if cols is not None:
                         for m in range(count):
                             images.forget(layers[m], shapes[m], each, b)
-            if affine:
+            if moved:
                 home = np.float32(scales[1, number])
-                _home(to, row + homes[0, 0], homes[0, 1], g, raw, inputs, n, factor, home)
-                _home(to, row + homes[1, 0], homes[1, 1], g, ones, inputs, n, factor, home)
+                affine.home(to, row + homes[0, 0], homes[0, 1], g, raw, inputs, n, factor, home)
+                affine.home(to, row + homes[1, 0], homes[1, 1], g, ones, inputs, n, factor, home)
             for b in range(n):
                 factor[b] *= np.float32(scales[0, number])
             for m in range(count):

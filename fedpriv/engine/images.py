@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fedpriv.engine.tiles import LANES, add, compiled, keep_larger, product
+from fedpriv.engine.tiles import add, product
+from fedpriv.engine.vectors import LANES, compiled, keep_larger
 
 EIGHT = 8  # numbers of what is copied at once: patches are a multiple of it
 CONVOLUTION, POOL, TURN = 1, 2, 3  # kinds of layers; linear ones are 0

@@ -5,151 +5,15 @@ much again in calls and copies, its speed jumps with their shapes, and it may no
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import llvmlite.binding
 from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import types
 
-from fedpriv.compiling import kept
-from fedpriv.randomness import compiled as noise
+from fedpriv.engine.vectors import LANES, WIDE, Writer, compiled, intrinsic_of
 
-# Sums may be taken in another order, so that they fill vectors; what is infinite or no number stays so.
-_LOOSE = {"reassoc", "contract", "nsz", "arcp"}
-_FILES = [Path(__file__).parent / name for name in ("tiles.py", "images.py", "compiled.py")]
-# Helpers are compiled with what calls them; wrappers to call them from Python would double the time it takes.
-_options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = njit(
-    nogil=True, error_model="numpy", fastmath=_LOOSE, **_options
-)
-entry = kept(*_FILES, *noise.FILES, error_model="numpy", fastmath=_LOOSE)
-
-WIDE = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
-LANES = 16 if WIDE else 8  # numbers of a vector
 ROWS = 4  # of a tile of two vectors, and half of those of one: as many sums as hide the time that one takes
 SIDE = 4 if WIDE else 2  # columns of a tile of inner products
-
-# numba's own types do not know that the first argument is numba's.
-intrinsic_of: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
-
-
-class _Writer:
-    """Writes instructions on vectors of numbers."""
-
-    def __init__(self, context: Any, builder: Any, signature: Any):
-        self.context, self.b, self.signature = context, builder, signature
-        self.number, self.word = ir.FloatType(), ir.IntType(64)
-        self.vector = ir.VectorType(self.number, LANES)
-        self.nothing = ir.Constant(self.vector, [self.number(0.0)] * LANES)
-
-    def place(self, position: int, value: Any, begin: Any) -> Any:
-        """Where an argument's numbers begin."""
-        data = self.context.make_array(self.signature.args[position])(self.context, self.b, value).data
-        return self.b.gep(data, [begin])
-
-    def at(self, pointer: Any, offset: Any) -> Any:
-        return self.b.bitcast(self.b.gep(pointer, [offset]), self.vector.as_pointer())
-
-    def same(self, value: Any, kind: Any) -> Any:
-        """A vector of the same number."""
-        empty = ir.Constant(kind, ir.Undefined)
-        first = self.b.insert_element(empty, value, ir.IntType(32)(0))
-        return self.b.shuffle_vector(
-            first, empty, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        )
-
-    def first(self, count: Any) -> Any:
-        """Which numbers of a vector are among the first `count`."""
-        words = ir.VectorType(self.word, LANES)
-        return self.b.icmp_signed("<", ir.Constant(words, list(range(LANES))), self.same(count, words))
-
-    def load(self, pointer: Any, mask: Any = None) -> Any:
-        """A vector, or zeros outside of a mask."""
-        if mask is None:
-            return self.b.load(pointer, align=4)
-        kind = ir.FunctionType(self.vector, [pointer.type, ir.IntType(32), mask.type, self.vector])
-        load = cgutils.get_or_insert_function(self.b.module, kind, f"llvm.masked.load.v{LANES}f32.p0")
-        return self.b.call(load, [pointer, ir.IntType(32)(4), mask, self.nothing])
-
-    def store(self, value: Any, pointer: Any, mask: Any = None) -> None:
-        if mask is None:
-            self.b.store(value, pointer, align=4)
-            return
-        kind = ir.FunctionType(ir.VoidType(), [self.vector, pointer.type, ir.IntType(32), mask.type])
-        store = cgutils.get_or_insert_function(self.b.module, kind, f"llvm.masked.store.v{LANES}f32.p0")
-        self.b.call(store, [value, pointer, ir.IntType(32)(4), mask])
-
-    def plus(self, total: Any, one: Any, other: Any) -> Any:
-        product = self.b.fmul(one, other, flags=("contract",))
-        return self.b.fadd(total, product, flags=("contract",))
-
-    def sum(self, vector: Any) -> Any:
-        """Of the numbers of a vector."""
-        width = LANES
-        while width > 1:
-            width //= 2
-            halves = [
-                ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(n, n + width)))
-                for n in (0, width)
-            ]
-            vector = self.b.fadd(*(self.b.shuffle_vector(vector, vector, half) for half in halves))
-        return self.b.extract_element(vector, ir.IntType(32)(0))
-
-    def loop(
-        self, count: Any, step: int, sums: list[Any], body: Callable[[Any, list[Any]], list[Any]]
-    ) -> list[Any]:
-        """What becomes of sums as k goes from 0 to below a count above 0 in steps."""
-        entry = self.b.block
-        block, done = self.b.append_basic_block("products"), self.b.append_basic_block("done")
-        self.b.branch(block)
-        self.b.position_at_end(block)
-        k = self.b.phi(self.word)
-        k.add_incoming(self.word(0), entry)
-        carried = [self.b.phi(total.type) for total in sums]
-        after = body(k, carried)
-        for phi, before, total in zip(carried, sums, after, strict=True):
-            phi.add_incoming(before, entry)
-            phi.add_incoming(total, self.b.block)
-        following = self.b.add(k, self.word(step))
-        k.add_incoming(following, self.b.block)
-        self.b.cbranch(self.b.icmp_signed("<", following, count), block, done)
-        self.b.position_at_end(done)
-        return after
-
-
-@intrinsic_of
-def keep_larger(typing: Any, a: Any, at: Any, most: Any, place: Any, p: Any) -> Any:
-    """A vector of numbers from p on: most = the larger of most and a[at:], place = where it is in a.
-
-    What is no number is larger than all before it. Written down, because a compiler makes branches of it.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        a, at, most, place, p = args
-        numbers, words = (ir.VectorType(t, LANES) for t in (ir.FloatType(), ir.IntType(32)))
-
-        def vector(position: int, value: Any, begin: Any, kind: Any) -> Any:
-            data = context.make_array(signature.args[position])(context, builder, value).data
-            return builder.bitcast(builder.gep(data, [begin]), kind.as_pointer())
-
-        into, where = vector(2, most, p, numbers), vector(3, place, p, words)
-        new, old = builder.load(vector(0, a, at, numbers), align=4), builder.load(into, align=4)
-        first = builder.insert_element(
-            ir.Constant(words, ir.Undefined), builder.trunc(at, ir.IntType(32)), ir.IntType(32)(0)
-        )
-        same = builder.shuffle_vector(
-            first, ir.Constant(words, ir.Undefined), ir.Constant(words, [0] * LANES)
-        )
-        here = builder.add(same, ir.Constant(words, list(range(LANES))))
-        better = builder.or_(builder.fcmp_ordered(">", new, old), builder.fcmp_unordered("uno", new, new))
-        builder.store(builder.select(better, new, old), into, align=4)
-        builder.store(builder.select(better, here, builder.load(where, align=4)), where, align=4)
-        return context.get_dummy_value()
-
-    return types.void(a, at, most, place, p), generate
 
 
 def _tile(rows: int, vectors: int, masked: bool = False) -> Callable[..., None]:
@@ -165,7 +29,7 @@ def _tile(rows: int, vectors: int, masked: bool = False) -> Callable[..., None]:
     ) -> Any:  # fmt: skip
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             a, at, down, along, b, bt, next_b, c, ct, next_c, count, width, more = args
-            w = _Writer(context, builder, signature)
+            w = Writer(context, builder, signature)
             mask = w.first(width) if masked else None
             left = [w.place(0, a, builder.add(at, builder.mul(down, w.word(i)))) for i in range(rows)]
             right, out = w.place(4, b, bt), w.place(7, c, ct)
@@ -243,7 +107,7 @@ def _inner(rows: int, columns: int) -> Callable[..., None]:
     def tile(typing: Any, a: Any, at: Any, b: Any, bt: Any, wide: Any, c: Any, ct: Any, next_c: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             a, at, b, bt, wide, c, ct, next_c = args
-            w = _Writer(context, builder, signature)
+            w = Writer(context, builder, signature)
             left = [w.place(0, a, builder.add(at, builder.mul(wide, w.word(i)))) for i in range(rows)]
             right = [w.place(2, b, builder.add(bt, builder.mul(wide, w.word(j)))) for j in range(columns)]
             out = w.place(5, c, ct)

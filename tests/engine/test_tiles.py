@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from fedpriv.engine.tiles import LANES, ROWS, SIDE, inner, keep_larger, product
+from fedpriv.engine.tiles import ROWS, SIDE, inner, product
+from fedpriv.engine.vectors import LANES, keep_larger
 
 # Around every edge: of a vector, of two, of a tile's rows and sides.
 EDGES = sorted({1, 2, SIDE, ROWS + 1, 2 * ROWS, LANES - 1, LANES, LANES + 1, 2 * LANES, 2 * LANES + 5})
