@@ -53,6 +53,7 @@ MECHANISMS, DDP, LDPFL = (f"tests/mechanisms/test_{n}.py::test_" for n in ("mech
 FEDPD, ABSENT = (f"tests/stages/test_{n}.py::test_" for n in ("fedpd", "fedpd_absent"))
 PRIVACY, RUN = "tests/privacy/test_privacy.py::test_", "tests/session/test_run.py::test_"
 CORRELATED, UPDATE = (f"tests/mechanisms/test_{n}.py::test_" for n in ("cdp_correlated", "ldp_update"))
+CHAIN = "tests/engine/test_chain.py::test_"
 MATRICES, SEARCH = "tests/correlation/test_matrices.py::test_", "tests/privacy/test_search.py::test_"
 
 MISSING = (f"{DRAWS}a_missing_sample_moves_the_clipped_sum_by_one_clip_at_most",)
@@ -83,6 +84,7 @@ AUDITED: dict[str, tuple[str, ...] | str] = {
     "a short key file": "a file on the disk: what an attacker of the disk may guess, not what is released",
     "everybody may read": "a file on the disk: who may read it, not what is released",
     "samples are clipped layer": ("dp=ldp", "model=mlp", "model.sizes=[24]"),
+    "compiled steps": "a small run is not compiled: the same step by torch is what an audit sees",
     "compiled normals end": "one draw in 10^8 is another: no audit draws as many",
     "dropout masks go": ("dp=ldp", "model=cnn_cifar"),
     "all clients answer": ("dp=duchi", "epsilon=1"),
@@ -384,6 +386,44 @@ FAULTS = (
             )
         },
         (f"{DRAWS}compiled_normals_reach_as_far_as_the_oracles",),
+        compiled=True,
+    ),
+    Fault(
+        "compiled steps clip to twice the norm",
+        {
+            "np.float32(clip) / np.float32(max(norm, clip))": (
+                "np.float32(2 * clip) / np.float32(max(norm, 2 * clip))"
+            )
+        },
+        (f"{CHAIN}a_round_equals_the_loop[tanh-none-private]",),
+        compiled=True,
+    ),
+    Fault(
+        "compiled steps leave a kernel out of the norm",
+        {"norms[b] += np.float64(total)": "norms[b] += 0.0 * np.float64(total)"},
+        (f"{CHAIN}a_round_equals_the_loop[convolutions-none-private]",),
+        compiled=True,
+    ),
+    Fault(
+        "compiled steps keep a sample that overflowed",
+        {"if not np.isfinite(norm):  # nothing": "if norm < 0:  # nothing"},
+        (f"{CHAIN}one_bad_sample_moves_a_private_step_no_further_than_any_other[tanh-none-nan]",),
+        compiled=True,
+    ),
+    Fault(
+        "compiled steps draw the same noise at every step",
+        {"names[:there, 1] = number": "names[:there, 1] = 0"},
+        (f"{CHAIN}a_round_equals_the_loop[regression-none-private]",),
+        compiled=True,
+    ),
+    Fault(
+        "compiled steps clip shared samples instead of own ones",
+        {
+            "                if b < own:\n                    factor[b] = np.float32(clip)": (
+                "                if b >= own:\n                    factor[b] = np.float32(clip)"
+            )
+        },
+        (f"{CHAIN}shared_samples_are_not_clipped_and_count_as_their_own_mean[regression-private]",),
         compiled=True,
     ),
     Fault(
