@@ -10,13 +10,13 @@ import warnings
 import numpy as np
 from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
-from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 
 from fedpriv.audit.finding import Finding, judged, unasked
 from fedpriv.audit.noise import quiet
 from fedpriv.audit.sampling import rate_of
 from fedpriv.audit.taps import Bench
 from fedpriv.privacy.events import ORDERS, Charge, Joint, SampledGaussian
+from fedpriv.privacy.opacus_maths import compute_rdp, get_privacy_spent
 from fedpriv.privacy.skellam import SampledSkellam
 
 _ROUNDS = 400  # that are gone through at most

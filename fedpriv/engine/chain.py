@@ -1,4 +1,4 @@
-"""Chains of layers on a CPU: which they are, and what the compiled step (compiled.py) is told about them."""
+"""Chains of layers on a CPU: which they are, and what the compiled steps (compiled.py) are told of them."""
 
 from dataclasses import dataclass
 from math import prod
@@ -17,8 +17,9 @@ from fedpriv.transforms.elementwise import Affine, Elementwise
 
 LINEAR, CONVOLUTION, POOL, TURN = 0, 1, 2, 3  # as compiled.py has them, which takes time to import
 NOTHING, TANH, RELU = 0, 1, 2
-_WORTH = 1 << 27  # multiplications a round from which on it pays to compile, once, for some seconds
+_WORTH = 200_000_000  # multiplications a round from which on it pays to compile, once, for some seconds
 _CACHE = 1 << 20  # bytes of weights that clients trained together may have
+_ROOM = 1 << 28  # bytes that a worker's numbers may take
 _LARGE = 1 << 16  # weights of a kernel that is left to torch
 _EIGHT = 8  # as in images.py
 _DEALT = 2  # groups at least, so that workers end together
@@ -30,7 +31,7 @@ class Chain:
     none."""
 
     widths: np.ndarray  # [L + 1] numbers of a sample
-    layers: np.ndarray  # [L, 7] as compiled.step has them, and `shapes`; rooms are of one sample
+    layers: np.ndarray  # [L, 7] as compiled.steps has them, and `shapes`; rooms are of one sample
     shapes: np.ndarray  # [L, 13]
     room: tuple[int, int, int]  # patches and gradients of kernels of one sample; kernels
     homes: np.ndarray  # [2, 2] where scales and shifts of inputs begin, and how many there are
@@ -65,18 +66,21 @@ class Chain:
     @property
     def products(self) -> int:
         """Multiplications of one sample forward."""
-        linear = self.layers[:, 0] == LINEAR
-        dense = (self.widths[:-1] * self.widths[1:])[linear].sum()
-        return int(
-            dense
-            + (self.widths[1:] * self.shapes[:, [0, 3, 4]].prod(1))[self.layers[:, 0] == CONVOLUTION].sum()
-        )
+        dense, convolved = (self.layers[:, 0] == kind for kind in (LINEAR, CONVOLUTION))
+        inputs = dense * self.widths[:-1] + convolved * self.shapes[:, [0, 3, 4]].prod(1)  # of an output
+        return int((self.widths[1:] * inputs).sum())
+
+    @property
+    def floats(self) -> int:
+        """Numbers kept of one sample: outputs and their gradients, inputs as they were, patches, kernels."""
+        return int(2 * self.widths.sum() + self.widths[0] + sum(self.room[:2]))
 
     def takes(self, work: Work, data: ClientData) -> bool:
         """Whether this is work for it: training, and enough of it."""
         numbers = [work.rows, data.x, *(data.shared or ())[:1]]
         return (
-            work.plan.index.numel() * self.products >= _WORTH
+            int(work.plan.taken.sum()) * self.products >= _WORTH
+            and work.plan.index.shape[2] * self.floats * 4 <= _ROOM
             and work.measured is None
             and data.ready
             and all(n.dtype == torch.float32 for n in numbers)
@@ -135,7 +139,7 @@ class Chain:
         loss[everyone.here] = torch.where(every > 0, mean, torch.nan).to(loss.dtype)
 
     def _given(self, work: Work, data: ClientData, chunk: Chunk) -> tuple[Any, ...]:
-        """What compiled.step is told of samples and layers at every step, and room for its numbers."""
+        """What compiled.steps is told of samples and layers at every step, and room for its numbers."""
         shared = torch.zeros_like(chunk.sizes) if chunk.shared is None else chunk.shared
         counts, most = torch.stack([chunk.sizes, shared]).numpy(), chunk.samples.shape[2]
         x, y = data.x.flatten(1), data.y

@@ -53,7 +53,7 @@ def lines_of(runs: Sequence[Result], by: Sequence[str] = ()) -> dict[Line, list[
     """The runs of every line: private before non-private ones, no transform before others."""
     found: dict[Line, list[Result]] = {}
     for run in runs:
-        own = {k: run.values.get(k) for k in by if matters(run, k)}
+        own = {k: run.values.get(k) for k in by if k not in NAMED and matters(run, k)}
         more = tuple((k, text(v)) for k, v in own.items() if v is not None)
         found.setdefault(Line(run.values["dp_variant"], run.values["transform"], more), []).append(run)
     return {line: found[line] for line in sorted(found, key=_rank)}

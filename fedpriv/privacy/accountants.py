@@ -8,7 +8,7 @@ import numpy as np
 
 from fedpriv.errors import UserError
 from fedpriv.privacy.events import ORDERS, Charge, Direct, Joint, SampledGaussian
-from fedpriv.privacy.renyi import ALPHAS, get_privacy_spent
+from fedpriv.privacy.opacus_maths import ALPHAS, get_privacy_spent, prv
 from fedpriv.privacy.shuffling import Reports
 
 Name = Literal["rdp", "prv", "pld"]
@@ -116,16 +116,15 @@ class PRV(Accountant):
 def _prv_accountant() -> Any:
     """Opacus's accountant, which spends most of its time on the Renyi curve of a step to size its grid. The
     curve is the same for any count, so here it is remembered (events.py)."""
-    from opacus.accountants import PRVAccountant
-    from opacus.accountants.analysis.prv import Domain
+    accountant, domain = prv()
 
     def bound(rdp: np.ndarray, delta: float) -> float:
         return float(get_privacy_spent(orders=_ALPHAS, rdp=rdp, delta=delta)[0])
 
-    class Remembering(PRVAccountant):
+    class Remembering(accountant):  # type: ignore[misc, valid-type]
         def _get_domain(
             self, prvs: list[Any], num_self_compositions: list[int], eps_error: float, delta_error: float
-        ) -> Domain:
+        ) -> Any:
             counts, total = num_self_compositions, sum(num_self_compositions)
             steps = (SampledGaussian(prv.sample_rate, prv.noise_multiplier) for prv in prvs)
             curves = [step.rdp()[: len(_ALPHAS)] for step in steps]
@@ -133,7 +132,7 @@ def _prv_accountant() -> Any:
             sizes += [bound(curve, delta_error / (8 * total)) for curve in curves]
             half = max(*sizes, eps_error) + 3
             step = eps_error / np.sqrt(total * np.log(12 / delta_error) / 2)
-            return Domain.create_aligned(-half, half, step)
+            return domain.create_aligned(-half, half, step)
 
     return Remembering
 

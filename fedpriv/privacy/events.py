@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from fedpriv.privacy.floats import beyond
-from fedpriv.privacy.renyi import ALPHAS, compute_rdp
+from fedpriv.privacy.opacus_maths import ALPHAS, compute_rdp
 
 if TYPE_CHECKING:  # imported where it is used: by accountant=pld
     from dp_accounting import DpEvent

@@ -63,6 +63,7 @@ def test_a_finished_run_is_shown_without_torch_and_trained_without_opacus(tmp_pa
     ]
 
 
-def test_privacy_needs_no_pictures(tmp_path):
-    code, names, _ = imported(tmp_path, "privacy", "dp=cdp")
-    assert code == 0 and not names & {"matplotlib", "wandb", "sklearn"}
+@pytest.mark.parametrize("more", [(), ("accountant=prv",)])
+def test_privacy_needs_no_pictures_and_of_opacus_the_maths_only(more, tmp_path):
+    code, names, _ = imported(tmp_path, "privacy", "dp=cdp", *more)
+    assert code == 0 and not names & {"matplotlib", "wandb", "sklearn", "opacus"}

@@ -257,8 +257,22 @@ def test_its_tanh_is_tanh():
     assert np.isnan(odd[0]) and odd[1] == pytest.approx(1, abs=1e-6) and odd[2] == pytest.approx(-1, abs=1e-6)
 
 
+def test_batches_that_take_too_much_room_are_left_to_torch(monkeypatch, calls):
+    network, layout, stats, rows, samples = problem("convolutions")
+    found = chain.Chain.of(network, layout, samples.x.shape[1:])
+    work = work_of(rows, samples)
+    width = work.plan.index.shape[2]
+    assert found.products == 5 * 5 * 13 * 2 * 6 + 20 * 3 * 11 * 5 * 4 + 180 * 7 + 7 * 4
+    monkeypatch.setattr(chain, "_ROOM", 4 * width * found.floats - 1)
+    FastEngine(network, layout, stats).train(work, samples)
+    assert not calls
+    monkeypatch.setattr(chain, "_ROOM", 4 * width * found.floats)
+    FastEngine(network, layout, stats).train(work_of(rows, samples), samples)
+    assert calls
+
+
 def test_little_work_is_not_worth_compiling(monkeypatch, calls):
-    monkeypatch.setattr(chain, "_WORTH", 1 << 27)
+    monkeypatch.setattr(chain, "_WORTH", 200_000_000)
     network, layout, stats, rows, samples = problem()
     FastEngine(network, layout, stats).train(work_of(rows, samples), samples)
     assert not calls
