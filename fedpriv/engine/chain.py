@@ -19,6 +19,7 @@ LINEAR, CONVOLUTION, POOL, TURN = 0, 1, 2, 3  # as compiled.py has them, which t
 NOTHING, TANH, RELU = 0, 1, 2
 _WORTH = 200_000_000  # multiplications a round from which on it pays to compile, once, for some seconds
 _CACHE = 1 << 20  # bytes of weights that clients trained together may have
+_DEARER = 10  # times as much with convolutions, which take longer to compile
 _ROOM = 1 << 28  # bytes that a worker's numbers may take
 _LARGE = 1 << 16  # weights of a kernel that is left to torch
 _EIGHT = 8  # as in images.py
@@ -79,7 +80,7 @@ class Chain:
         """Whether this is work for it: training, and enough of it."""
         numbers = [work.rows, data.x, *(data.shared or ())[:1]]
         return (
-            int(work.plan.taken.sum()) * self.products >= _WORTH
+            int(work.plan.taken.sum()) * self.products >= _WORTH * (_DEARER if self.room[0] else 1)
             and work.plan.index.shape[2] * self.floats * 4 <= _ROOM
             and work.measured is None
             and data.ready
