@@ -400,7 +400,7 @@ FAULTS = (
     ),
     Fault(
         "compiled steps leave a kernel out of the norm",
-        {"norms[b] += np.float64(total)": "norms[b] += 0.0 * np.float64(total)"},
+        {"norms[b] += np.float64(dot(each": "norms[b] += 0.0 * np.float64(dot(each"},
         (f"{CHAIN}a_round_equals_the_loop[convolutions-none-private]",),
         compiled=True,
     ),

@@ -1,4 +1,4 @@
-"""A local step of a chain of layers for some clients, one after the other, in one compiled call.
+"""Local steps of a chain of layers for some clients, one after the other, in one compiled call.
 
 A client's numbers stay in the cache for the whole step, and nothing of Python is between two products.
 Matrices are flat: rows of samples one below the other, [n, width], and weights [O, I] as torch has them.
@@ -10,20 +10,12 @@ from typing import Any
 import numpy as np
 
 from fedpriv.engine import affine, images
-from fedpriv.engine.tiles import add, inner, product
+from fedpriv.engine.tiles import add, dot, inner, plus, product
 from fedpriv.engine.vectors import compiled, entry
 from fedpriv.randomness.compiled import add_normals
 
 LINEAR = 0  # other kinds of layers are those of images.py
 NOTHING, TANH, RELU = 0, 1, 2  # what is applied to their outputs
-
-
-@compiled
-def _dot(a: Any, at: Any, b: Any, bt: Any, n: Any) -> Any:
-    u, v, total = a[at : at + n], b[bt : bt + n], np.float32(0)
-    for i in range(n):
-        total += u[i] * v[i]
-    return total
 
 
 @compiled
@@ -95,20 +87,13 @@ def _scaled(g: Any, at: Any, n: Any, width: Any, factor: Any) -> None:
 
 
 @compiled
-def _shift(z: Any, at: Any, n: Any, rows: Any, bias: Any) -> None:
-    z, bias = z[at : at + n], rows[bias : bias + n]
-    for i in range(n):
-        z[i] += bias[i]
-
-
-@compiled
 def _linear(
     rows: Any, weight: Any, bias: Any, a: Any, before: Any, after: Any, n: Any, wide: Any, out: Any
 ) -> None:
     """Outputs of n samples; bias -1: none."""
     inner(a, before, rows, weight, wide, a, after, out, n, out)
     for b in range(n if bias >= 0 else 0):
-        _shift(a, after + b * out, out, rows, bias)
+        plus(rows, bias, a, after + b * out, out)
 
 
 @compiled
@@ -207,8 +192,8 @@ def steps(
                 if layers[m, 0] == LINEAR:
                     for b in range(n if private else 0):
                         left, right = before + b * wide, after + b * out
-                        inside = np.float64(_dot(a, left, a, left, wide)) + (layers[m, 3] >= 0)
-                        norms[b] += inside * np.float64(_dot(g, right, g, right, out))
+                        inside = np.float64(dot(a, left, a, left, wide)) + (layers[m, 3] >= 0)
+                        norms[b] += inside * np.float64(dot(g, right, g, right, out))
                     if wanted:
                         weight = row + layers[m, 2]
                         product(g, after, out, 1, flat, weight, wide, g, before, wide, n, wide, out, 0)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpriv.engine.tiles import add, product
+from fedpriv.engine.tiles import add, dot, plus, product
 from fedpriv.engine.vectors import LANES, compiled, keep_larger
 
 EIGHT = 8  # numbers of what is copied at once: patches are a multiple of it
@@ -32,13 +32,6 @@ def _copy(a: Any, at: Any, out: Any, to: Any, n: Any) -> None:
     one, other = out[to : to + n], a[at : at + n]
     for j in range(n):
         one[j] = other[j]
-
-
-@compiled
-def _plus(a: Any, at: Any, out: Any, to: Any, n: Any) -> None:
-    one, other = out[to : to + n], a[at : at + n]
-    for j in range(n):
-        one[j] += other[j]
 
 
 @compiled
@@ -86,7 +79,7 @@ def _uncolumns(g: Any, at: Any, shape: Any, frame: Any, cols_: Any, to: Any, wid
         for x in range(width):
             begin = first + y * sh * line + x * sw * channels
             for i in range(kh):
-                _plus(cols_, to + i * stretch, target, begin + i * line, stretch)
+                plus(cols_, to + i * stretch, target, begin + i * line, stretch)
             to += wide
     if len(frame):
         for row in range(rows):
@@ -98,9 +91,8 @@ def _uncolumns(g: Any, at: Any, shape: Any, frame: Any, cols_: Any, to: Any, wid
 def _pool(a: Any, at: Any, shape: Any, to: Any, which: Any) -> None:
     """The largest of each window of an image, into the same array, and where it was, the first of equals."""
     channels, _, cols, kh, kw, sh, sw, _, _, height, width = shape
-    n = (
-        (width - 1) * sw + 1
-    ) * channels  # windows at every place of a row, of which every sw-th is asked for
+    # Windows at every place of a row, of which every sw-th is asked for.
+    n = ((width - 1) * sw + 1) * channels
     most, place = np.empty(n, np.float32), np.empty(n, np.int32)
     for y in range(height):
         for i in range(kh):
@@ -112,9 +104,7 @@ def _pool(a: Any, at: Any, shape: Any, to: Any, which: Any) -> None:
                 else:
                     for p in range(0, n - LANES, LANES):
                         keep_larger(a, begin + p, most, place, p)
-                    last = (
-                        n - LANES
-                    )  # before what was done, if not all of it is left: once more changes nothing
+                    last = n - LANES  # some of it may be done already: once more changes nothing
                     if last >= 0:
                         keep_larger(a, begin + last, most, place, last)
                     for p in range(0, n if last < 0 else 0):
@@ -222,10 +212,7 @@ def backward(
             many = places if private else n * places
             product(g, there, 1, channels, cols, here, patch, each, to, patch, channels, patch, many, 0)
             if private:
-                own, total = each[to : to + size], np.float32(0)
-                for i in range(size):
-                    total += own[i] * own[i]
-                norms[b] += np.float64(total)
+                norms[b] += np.float64(dot(each, to, each, to, size))
         if wanted:
             many, frame = n * places, _frame_of(shape)
             product(

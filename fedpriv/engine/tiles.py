@@ -7,6 +7,7 @@ much again in calls and copies, its speed jumps with their shapes, and it may no
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 
@@ -194,3 +195,18 @@ def add(
         p, one = by[first + b * apart], rows[begin + b * n : begin + (b + 1) * n]
         for i in range(n):
             target[i] += p * one[i]
+
+
+@compiled
+def plus(a: Any, at: Any, out: Any, to: Any, n: Any) -> None:
+    one, other = out[to : to + n], a[at : at + n]
+    for j in range(n):
+        one[j] += other[j]
+
+
+@compiled
+def dot(a: Any, at: Any, b: Any, bt: Any, n: Any) -> Any:
+    u, v, total = a[at : at + n], b[bt : bt + n], np.float32(0)
+    for i in range(n):
+        total += u[i] * v[i]
+    return total

@@ -125,23 +125,14 @@ def keep_larger(typing: Any, a: Any, at: Any, most: Any, place: Any, p: Any) -> 
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         a, at, most, place, p = args
-        numbers, words = (ir.VectorType(t, LANES) for t in (ir.FloatType(), ir.IntType(32)))
-
-        def vector(position: int, value: Any, begin: Any, kind: Any) -> Any:
-            data = context.make_array(signature.args[position])(context, builder, value).data
-            return builder.bitcast(builder.gep(data, [begin]), kind.as_pointer())
-
-        into, where = vector(2, most, p, numbers), vector(3, place, p, words)
-        new, old = builder.load(vector(0, a, at, numbers), align=4), builder.load(into, align=4)
-        first = builder.insert_element(
-            ir.Constant(words, ir.Undefined), builder.trunc(at, ir.IntType(32)), ir.IntType(32)(0)
-        )
-        same = builder.shuffle_vector(
-            first, ir.Constant(words, ir.Undefined), ir.Constant(words, [0] * LANES)
-        )
-        here = builder.add(same, ir.Constant(words, list(range(LANES))))
+        w, words = Writer(context, builder, signature), ir.VectorType(ir.IntType(32), LANES)
+        into = w.at(w.place(2, most, p), w.word(0))
+        where = builder.bitcast(w.place(3, place, p), words.as_pointer())
+        new, old = w.load(w.at(w.place(0, a, at), w.word(0))), w.load(into)
+        begin = w.same(builder.trunc(at, ir.IntType(32)), words)
+        here = builder.add(begin, ir.Constant(words, list(range(LANES))))
         better = builder.or_(builder.fcmp_ordered(">", new, old), builder.fcmp_unordered("uno", new, new))
-        builder.store(builder.select(better, new, old), into, align=4)
+        w.store(builder.select(better, new, old), into)
         builder.store(builder.select(better, here, builder.load(where, align=4)), where, align=4)
         return context.get_dummy_value()
 
