@@ -405,6 +405,23 @@ FAULTS = (
         compiled=True,
     ),
     Fault(
+        "compiled steps leave a group norm out of the norm",
+        {"norms[b] += np.float64(_squares(": "norms[b] += 0.0 * np.float64(_squares("},
+        (f"{CHAIN}a_round_equals_the_loop[grouped-none-private]",),
+        compiled=True,
+    ),
+    Fault(
+        "compiled steps forget the bias of a group norm in the norm",
+        {"(hat[i] * hat[i] + np.float32(1))": "(hat[i] * hat[i])"},
+        (f"{CHAIN}a_round_equals_the_loop[grouped-none-private]",),
+        compiled=True,
+    ),
+    Fault(
+        "judging all clients at once forgets a fixed mean and deviation",
+        {' or getattr(net.network, "standard", None) is not None': ""},
+        (f"{CHAIN}judging_with_a_fixed_mean_and_deviation_equals_the_loop[paper-torch]",),
+    ),
+    Fault(
         "compiled steps keep a sample that overflowed",
         {"if not np.isfinite(norm):  # nothing": "if norm < 0:  # nothing"},
         (f"{CHAIN}one_bad_sample_moves_a_private_step_no_further_than_any_other[tanh-none-nan]",),

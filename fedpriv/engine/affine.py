@@ -1,5 +1,5 @@
 """An affine transform in front of a network in compiled code: scales and shifts, each of which serves one
-input or some neighbours."""
+input or some neighbours; of the inputs or of their squares."""
 
 from typing import Any
 
@@ -9,11 +9,12 @@ from fedpriv.engine.vectors import compiled
 
 
 @compiled
-def transform(a: Any, at: Any, x: Any, sample: Any, raw: Any, b: Any, n: Any, by: Any) -> None:
-    """a[at:][:n] = a sample's numbers; scaled and shifted by by[0], by[1], then by by[2], by[3]."""
+def transform(a: Any, at: Any, x: Any, sample: Any, raw: Any, b: Any, n: Any, by: Any, square: Any) -> None:
+    """a[at:][:n] = a sample's numbers, or their squares; scaled and shifted by by[0], by[1], then by by[2],
+    by[3]."""
     out, kept = a[at : at + n], raw[b * n : (b + 1) * n]
     for i in range(n):
-        kept[i] = x[sample, i]
+        kept[i] = x[sample, i] * (x[sample, i] if square else np.float32(1))
         out[i] = (kept[i] * by[0, i] + by[1, i]) * by[2, i] + by[3, i]
 
 
@@ -30,7 +31,7 @@ def squares(each: Any, times: Any, at: Any, n: Any, count: Any) -> Any:
     """The sum of squares of `count` numbers, each the sum of neighbours among the n of each * times."""
     u, v, total = each[at : at + n], times[at : at + n], 0.0
     some = n // max(1, count)
-    if some == 1:
+    if count == n:
         for i in range(n):
             one = u[i] * v[i]
             total += one * one
@@ -51,7 +52,7 @@ def home(
     some = n // max(1, count)
     for b in range(samples):
         u, v = each[b * n : (b + 1) * n], times[b * n : (b + 1) * n]
-        if some == 1:
+        if count == n:
             for i in range(n):
                 out[at + i] += by * factor[b] * u[i] * v[i]
         else:

@@ -13,13 +13,14 @@ from fedpriv.engine.data import ClientData
 from fedpriv.engine.layout import Layout
 from fedpriv.engine.work import Rows, Work, blocks
 from fedpriv.models.parts import Network
-from fedpriv.transforms.elementwise import Affine, Elementwise
+from fedpriv.transforms.elementwise import Affine, Elementwise, Square
 
-LINEAR, CONVOLUTION, POOL, TURN = 0, 1, 2, 3  # as compiled.py has them, which takes time to import
-NOTHING, TANH, RELU = 0, 1, 2
+LINEAR, CONVOLUTION, POOL, TURN, NORM = 0, 1, 2, 3, 4  # as compiled.py has them, which takes time to import
+NOTHING, TANH, RELU, SIGMOID = 0, 1, 2, 3
+_APPLIED: dict[type[nn.Module], int] = {nn.Tanh: TANH, nn.ReLU: RELU, nn.Sigmoid: SIGMOID}
 _WORTH = 200_000_000  # multiplications a round from which on it pays to compile, once, for some seconds
 _CACHE = 1 << 20  # bytes of weights that clients trained together may have
-_DEARER = 10  # times as much with convolutions, which take longer to compile
+_DEARER = 10  # times as much with convolutions, which take longer to compile, and for prediction alone
 _ROOM = 1 << 28  # bytes that a worker's numbers may take
 _LARGE = 1 << 16  # weights of a kernel that is left to torch
 _EIGHT = 8  # as in images.py
@@ -28,41 +29,48 @@ _DEALT = 2  # groups at least, so that workers end together
 
 @dataclass(frozen=True)
 class Chain:
-    """Linear layers, convolutions, pools, activations one behind the other; in front an affine transform or
-    none."""
+    """Linear layers, norms behind them, convolutions, pools, activations one behind the other; in front an
+    elementwise transform or none."""
 
     widths: np.ndarray  # [L + 1] numbers of a sample
     layers: np.ndarray  # [L, 7] as compiled.steps has them, and `shapes`; rooms are of one sample
     shapes: np.ndarray  # [L, 13]
+    tuned: np.ndarray  # [L, 2] eps and momentum of norms
     room: tuple[int, int, int]  # patches and gradients of kernels of one sample; kernels
     homes: np.ndarray  # [2, 2] where scales and shifts of inputs begin, and how many there are
     by: np.ndarray  # [4, D] scale and shift where they are fixed, and factor and summand behind them
+    front: np.ndarray  # [3] whether there is a transform, whether of squares, and what is applied to it
     sent: int  # weights of a row that are shared
 
     @classmethod
-    def of(cls, network: nn.Module, layout: Layout, shape: tuple[int, ...]) -> "Chain | None":
+    def of(
+        cls, network: nn.Module, layout: Layout, buffers: Layout, shape: tuple[int, ...]
+    ) -> "Chain | None":
         """What the network is for samples of a shape, or None where it is something else."""
         if type(network) is not Network or type(network.model) is not nn.Sequential:
             return None
-        begin = {e.name: (e.start, e.stop - e.start) for e in layout.entries}
-        found = _layers(network.model, begin, shape)
-        transform, standard, width = network.transform, network.standard, prod(shape)
-        affine = transform[0] if isinstance(transform, Elementwise) and len(transform) == 1 else transform
-        if found is None or type(affine) not in (nn.Identity, Affine):
+        begin, kept = (
+            {e.name: (e.start, e.stop - e.start) for e in entries.entries} for entries in (layout, buffers)
+        )
+        found = _layers(network.model, begin | kept, layout.sent, shape)
+        before = _front(network.transform)
+        if found is None or before is None:
             return None
-        if standard is not None and not list(affine.parameters()):
+        (affine, front), standard, width = before, network.standard, prod(shape)
+        if standard is not None and (front[0] == 0 or front[2] != NOTHING):
             return None
         homes, by = np.zeros((2, 2), np.int64), np.zeros((4, width), np.float32)
         for n, name in enumerate(("alpha", "beta")):
             value = getattr(affine, name, 1 - n)
             if isinstance(value, Tensor):
-                homes[n] = begin[f"transform.0.{name}"]
+                homes[n] = begin[f"transform.{front[1]}.{name}"]  # a square stands before it
             else:
                 by[n] = value
         mean, deviation = (s.double().flatten().numpy() for s in standard or (torch.zeros(1), torch.ones(1)))
         by[2], by[3] = 1 / deviation, -mean / deviation
         layers, shapes, widths = (np.array(t, np.int64) for t in found[:3])
-        return cls(np.append(width, widths), layers, shapes, found[3], homes, by, layout.sent)
+        tuned = np.array(found[3], np.float32)
+        return cls(np.append(width, widths), layers, shapes, tuned, found[4], homes, by, front, layout.sent)
 
     @property
     def products(self) -> int:
@@ -76,13 +84,19 @@ class Chain:
         """Numbers kept of one sample: outputs and their gradients, inputs as they were, patches, kernels."""
         return int(2 * self.widths.sum() + self.widths[0] + sum(self.room[:2]))
 
+    @property
+    def mixes(self) -> bool:
+        """Whether samples of a batch meet in a norm, so that no gradient is that of one sample."""
+        return bool(((self.layers[:, 0] == NORM) & (self.shapes[:, 0] == 0)).any())
+
     def takes(self, work: Work, data: ClientData) -> bool:
         """Whether this is work for it: training, and enough of it."""
-        numbers = [work.rows, data.x, *(data.shared or ())[:1]]
+        numbers = [work.rows, work.buffers, data.x, *(data.shared or ())[:1]]
         return (
             int(work.plan.taken.sum()) * self.products >= _WORTH * (_DEARER if self.room[0] else 1)
             and work.plan.index.shape[2] * self.floats * 4 <= _ROOM
             and work.measured is None
+            and not (work.private and self.mixes)
             and data.ready
             and all(n.dtype == torch.float32 for n in numbers)
         )
@@ -139,6 +153,69 @@ class Chain:
         mean = (torch.from_numpy(total) / every.clamp(min=1)).nan_to_num(nan=torch.inf)
         loss[everyone.here] = torch.where(every > 0, mean, torch.nan).to(loss.dtype)
 
+    def judges(self, rows: Tensor, count: int, data: ClientData) -> bool:
+        """Whether prediction on `count` samples each is work for it: dense layers only, and enough of it."""
+        return (
+            bool((self.layers[:, 0] == LINEAR).all())
+            and len(rows) * count * self.products >= _WORTH * _DEARER
+            and data.ready
+            and data.shared is None
+            and rows.dtype == data.x.dtype == torch.float32
+        )
+
+    def judge(self, rows: Tensor, index: Tensor, data: ClientData, alike: bool) -> tuple[Tensor, Tensor]:
+        """Losses and right answers [C, N] of networks on samples [C, N], or [1, N] that all have.
+
+        `alike`: what clients share is the same for all. Where only a scale and a shift of their own stand
+        before the first layer, W (alpha x + beta) = alpha (W x) + W beta, and W x is computed once.
+        """
+        from fedpriv.engine.judged import BLOCK, judge
+
+        x, count = data.x.flatten(1), index.shape[1]
+        first, scale, shift = x.new_zeros(0, 0), x.new_zeros(len(rows)), x.new_zeros(0, 0)
+        if alike and self.scaled_alike:
+            first, scale, shift = self._first(rows, x[index[0]])
+        loss = torch.empty(len(rows), count)
+        right = torch.empty(len(rows), count, dtype=torch.bool)
+        room = BLOCK * int(self.widths.sum())
+        judge(
+            *(t.contiguous().numpy() for t in (rows, index, x, data.y, first, scale, shift)),
+            self.widths, self.layers, self.homes, self.by.copy(), self.front,
+            *(np.empty(n, np.float32) for n in (room, room, BLOCK * int(self.widths[0]))),
+            loss.numpy(), right.numpy(),
+        )  # fmt: skip
+        return loss, right
+
+    @property
+    def scaled_alike(self) -> bool:
+        """Whether a client's transform is one scale for all inputs and a shift, the first layer shared."""
+        weights = self.widths[0] * self.widths[1]
+        return bool(
+            self.homes[0, 1] <= 1
+            and self.front[2] == NOTHING
+            and self.layers[0, 2] + weights <= self.sent
+            and self.layers[0, 3] < self.sent
+        )
+
+    def _first(self, rows: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the first layer makes of samples [N, O]; each client's scale [C] and shift [C, O] of it."""
+        inputs, outputs = (int(n) for n in self.widths[:2])
+        _, _, weight, bias = (int(n) for n in self.layers[0, :4])
+        matrix = rows[0, weight : weight + inputs * outputs].view(outputs, inputs)
+        (scale, alphas), (place, betas) = self.homes.tolist()
+        fixed = torch.from_numpy(self.by)
+        ones = x.new_ones(len(rows))
+        if not self.front[0]:
+            return x @ matrix.T, ones, self._bias(rows, bias, outputs)
+        alpha = rows[:, scale] if alphas else ones * fixed[0, 0]
+        beta = rows[:, place : place + betas] if betas else fixed[1, :1].expand(len(rows), 1)
+        beta = beta.repeat_interleave(inputs // beta.shape[1], 1) * fixed[2] + fixed[3]
+        x = (x * x if self.front[1] else x) * fixed[2]
+        return x @ matrix.T, alpha, beta @ matrix.T + self._bias(rows, bias, outputs)
+
+    def _bias(self, rows: Tensor, place: int, outputs: int) -> Tensor:
+        return rows[:, place : place + outputs] if place >= 0 else rows.new_zeros(len(rows), outputs)
+
     def _given(self, work: Work, data: ClientData, chunk: Chunk) -> tuple[Any, ...]:
         """What compiled.steps is told of samples and layers at every step, and room for its numbers."""
         shared = torch.zeros_like(chunk.sizes) if chunk.shared is None else chunk.shared
@@ -146,14 +223,17 @@ class Chain:
         x, y = data.x.flatten(1), data.y
         more, labels = (x[:0], y[:0]) if data.shared is None else data.shared
         room = int(self.widths.sum()) * most
-        raw = most * self.widths[0] if self.homes.any() else 0
+        raw = most * self.widths[0] if self.front[0] else 0
         patches, kernels, fixed = np.multiply(self.room, (most, most, 1))
-        layers, images = self.layers.copy(), (self.layers[:, 0] != LINEAR).any()  # or code that needs none
+        layers, kinds = self.layers.copy(), self.layers[:, 0]
+        # What there is none of is None, and code for it is not even compiled.
+        images, normed = ~np.isin(kinds, (LINEAR, NORM)).all(), (kinds == NORM).any()
         layers[:, 4:6] *= most
         clip, lot = (work.private.clip_norm, work.private.lot) if work.private else (0.0, 1.0)
         return (
             chunk.samples.numpy(), counts, *(t.numpy() for t in (x, y, more.flatten(1), labels)),
-            self.widths, layers, self.shapes, self.homes, self.by.copy(), clip, lot,
+            self.widths, layers, self.shapes, self.tuned, chunk.statistics.numpy() if normed else None,
+            self.homes, self.by.copy(), self.front, clip, lot,
             *(np.empty(int(n), np.float32) for n in (room, room, raw)),
             np.ones(max(raw, self.widths.max()), np.float32),
             *([np.empty(int(n), np.float32) for n in (patches, kernels, fixed)] if images else [None] * 3),
@@ -161,27 +241,46 @@ class Chain:
         )  # fmt: skip
 
 
-def _layers(model: nn.Sequential, begin: dict[str, tuple[int, int]], shape: tuple[int, ...]) -> Any:
-    """Rows of `layers` and `shapes`, numbers behind each layer, and the room they need; None: others."""
+def _front(transform: nn.Module) -> tuple[nn.Module, np.ndarray] | None:
+    """The affine part of a transform and `front`; None: another transform."""
+    layers = list(transform) if isinstance(transform, Elementwise) else [transform]
+    if type(layers[0]) is nn.Identity:
+        return layers[0], np.zeros(3, np.int64)
+    square = type(layers[0]) is Square
+    affine, *behind = layers[square:]
+    if type(affine) is not Affine or len(behind) > 1 or any(type(b) not in _APPLIED for b in behind):
+        return None
+    return affine, np.array([1, square, *[_APPLIED[type(b)] for b in behind], NOTHING][:3])
+
+
+def _layers(
+    model: nn.Sequential, begin: dict[str, tuple[int, int]], sent: int, shape: tuple[int, ...]
+) -> Any:
+    """Rows of `layers` and `shapes`, numbers behind each layer, rows of `tuned`, and the room they need;
+    None: others."""
     layers: list[list[int]] = []
     shapes: list[list[int]] = []
     widths: list[int] = []
+    tuned: list[tuple[float, float]] = []
     patches = kernels = 0
     image = False  # whether the numbers are those of images.py, channels last
 
-    def add(kind: int, places: list[int], sizes: list[int], width: int) -> None:
+    def add(
+        kind: int, places: list[int], sizes: list[int], width: int, more: tuple[float, float] = (0, 0)
+    ) -> None:
         layers.append([kind, NOTHING, *(places + [0] * 5)[:5]])
         shapes.append((sizes + [0] * 13)[:13])
         widths.append(width)
+        tuned.append(more)
 
     for name, layer in model._modules.items():  # not named_children, which skips a second name
         assert layer is not None
         kind, weight = type(layer), begin.get(f"model.{name}.weight", (-1,))[0]
         bias = begin.get(f"model.{name}.bias", (-1,))[0]
-        if kind in (nn.Tanh, nn.ReLU):
+        if kind in _APPLIED:
             if not layers or layers[-1][1] != NOTHING:
                 return None
-            layers[-1][1] = TANH if kind is nn.Tanh else RELU
+            layers[-1][1] = _APPLIED[kind]
         elif isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1):
             if image and 1 not in (shape[0], prod(shape[1:])):
                 add(TURN, [], [prod(shape[1:]), shape[0]], prod(shape))
@@ -189,6 +288,14 @@ def _layers(model: nn.Sequential, begin: dict[str, tuple[int, int]], shape: tupl
         elif isinstance(layer, nn.Linear) and kind is nn.Linear and shape == (layer.in_features,):
             shape = (layer.out_features,)
             add(LINEAR, [weight, bias], [], prod(shape))
+        elif isinstance(layer, nn.GroupNorm | nn.BatchNorm1d) and _normal(layer, shape):
+            if not layers or layers[-1][:2] != [LINEAR, NOTHING]:
+                return None  # its inputs are overwritten, which nothing but a dense layer allows
+            groups = layer.num_groups if isinstance(layer, nn.GroupNorm) else 0
+            running = [begin.get(f"model.{name}.running_{n}", (0,))[0] for n in ("mean", "var")]
+            momentum = getattr(layer, "momentum", 0.0)
+            sizes_of = [groups, int(weight >= sent), int(bias >= sent), *running]
+            add(NORM, [weight, bias], sizes_of, prod(shape), (layer.eps, momentum))
         elif isinstance(layer, nn.Conv2d | nn.MaxPool2d) and len(shape) == 3 and _simple(layer):
             if not image and shape[0] > 1:
                 add(TURN, [], [shape[0], prod(shape[1:])], prod(shape))
@@ -218,7 +325,15 @@ def _layers(model: nn.Sequential, begin: dict[str, tuple[int, int]], shape: tupl
             return None  # one layer under two names
     if not layers or layers[-1][:2] != [LINEAR, NOTHING]:
         return None
-    return layers, shapes, widths, (patches, kernels, 2 * kernels)
+    return layers, shapes, widths, tuned, (patches, kernels, 2 * kernels)
+
+
+def _normal(layer: nn.GroupNorm | nn.BatchNorm1d, shape: tuple[int, ...]) -> bool:
+    """Whether it is one of ours: weights, and running averages where samples meet."""
+    if isinstance(layer, nn.GroupNorm):
+        return type(layer) is nn.GroupNorm and layer.affine and shape == (layer.num_channels,)
+    averages = layer.track_running_stats and layer.momentum is not None
+    return type(layer) is nn.BatchNorm1d and layer.affine and averages and shape == (layer.num_features,)
 
 
 def _simple(layer: nn.Conv2d | nn.MaxPool2d) -> bool:

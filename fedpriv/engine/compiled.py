@@ -9,29 +9,38 @@ from typing import Any
 
 import numpy as np
 
-from fedpriv.engine import affine, images
+from fedpriv.engine import affine, images, normed
 from fedpriv.engine.tiles import add, dot, inner, plus, product
 from fedpriv.engine.vectors import compiled, entry
 from fedpriv.randomness.compiled import add_normals
 
-LINEAR = 0  # other kinds of layers are those of images.py
-NOTHING, TANH, RELU = 0, 1, 2  # what is applied to their outputs
+LINEAR, NORM = 0, 4  # other kinds of layers are those of images.py
+NOTHING, TANH, RELU, SIGMOID = 0, 1, 2, 3  # what is applied to their outputs
 
 
 @compiled
-def _activate(z: Any, at: Any, n: Any, how: Any) -> None:
-    """tanh by Lambert's continued fraction of a quarter, doubled twice; or what is above zero."""
+def _tanh(z: Any) -> Any:
+    """By Lambert's continued fraction of a quarter, doubled twice."""
+    x = np.float32(0.25) * min(max(z, np.float32(-9)), np.float32(9))
+    s = x * x
+    over = x * (np.float32(135135) + s * (np.float32(17325) + s * (np.float32(378) + s)))
+    under = np.float32(62370) + s * (np.float32(3150) + s * np.float32(28))
+    t = over / (np.float32(135135) + s * under)
+    t = np.float32(2) * t / (np.float32(1) + t * t)
+    t = np.float32(2) * t / (np.float32(1) + t * t)
+    return t if z == z else z
+
+
+@compiled
+def activate(z: Any, at: Any, n: Any, how: Any) -> None:
+    """tanh, what is above zero, or the logistic function, which is tanh of the half, moved."""
     z = z[at : at + n]
     if how == TANH:
         for i in range(n):
-            x = np.float32(0.25) * min(max(z[i], np.float32(-9)), np.float32(9))
-            s = x * x
-            over = x * (np.float32(135135) + s * (np.float32(17325) + s * (np.float32(378) + s)))
-            under = np.float32(62370) + s * (np.float32(3150) + s * np.float32(28))
-            t = over / (np.float32(135135) + s * under)
-            t = np.float32(2) * t / (np.float32(1) + t * t)
-            t = np.float32(2) * t / (np.float32(1) + t * t)
-            z[i] = t if z[i] == z[i] else z[i]
+            z[i] = _tanh(z[i])
+    elif how == SIGMOID:
+        for i in range(n):
+            z[i] = np.float32(0.5) + np.float32(0.5) * _tanh(np.float32(0.5) * z[i])
     elif how == RELU:
         for i in range(n):
             z[i] = np.float32(0) if z[i] < 0 else z[i]
@@ -44,13 +53,16 @@ def _slope(g: Any, seen: Any, at: Any, n: Any, how: Any) -> None:
     if how == TANH:
         for i in range(n):
             g[i] *= np.float32(1) - seen[i] * seen[i]
+    elif how == SIGMOID:
+        for i in range(n):
+            g[i] *= seen[i] * (np.float32(1) - seen[i])
     elif how == RELU:
         for i in range(n):
             g[i] = g[i] if seen[i] > 0 else np.float32(0)
 
 
 @compiled
-def _cross_entropy(z: Any, g: Any, at: Any, classes: Any, label: Any) -> Any:
+def cross_entropy(z: Any, g: Any, at: Any, classes: Any, label: Any) -> Any:
     """A sample's loss; its gradient by the outputs goes to g."""
     z, g = z[at : at + classes], g[at : at + classes]
     most, total = z[0], np.float32(0)
@@ -72,7 +84,7 @@ def _clear(a: Any, at: Any, n: Any) -> None:
 
 
 @compiled
-def _copy(a: Any, at: Any, x: Any, sample: Any, n: Any) -> None:
+def copy(a: Any, at: Any, x: Any, sample: Any, n: Any) -> None:
     out = a[at : at + n]
     for i in range(n):
         out[i] = x[sample, i]
@@ -87,7 +99,7 @@ def _scaled(g: Any, at: Any, n: Any, width: Any, factor: Any) -> None:
 
 
 @compiled
-def _linear(
+def linear(
     rows: Any, weight: Any, bias: Any, a: Any, before: Any, after: Any, n: Any, wide: Any, out: Any
 ) -> None:
     """Outputs of n samples; bias -1: none."""
@@ -114,7 +126,7 @@ def steps(
     target: Any,  # [C, P] gets each step on top; `rows` itself: trained in place
     first: Any,  # of the steps to be made
     last: Any,  # and the one behind them
-    scales: Any,  # [2, T] what gradients are multiplied with; those of scales and shifts of inputs
+    scales: Any,  # [2, T] what gradients are multiplied with; those of what stays at home
     key: Any,  # of the noise; empty: none
     names: Any,  # [C, 3] of its rows
     deviations: Any,  # [T, C] of the noise
@@ -128,9 +140,12 @@ def steps(
     labels: Any,  # [M]
     widths: Any,  # [L + 1]
     layers: Any,  # [L, 7] kind, activation, where weights, bias (-1: none), cols, each and kernel begin
-    shapes: Any,  # [L, 13] of images.py; then channels of the output and numbers of a patch
+    shapes: Any,  # [L, 13] of images.py; then channels of the output and numbers of a patch; or of normed.py
+    tuned: Any,  # [L, 2] eps and momentum of norms
+    statistics: Any,  # [C, F] running ones, changed in place; None: there are no norms
     homes: Any,  # [2, 2] where scales and shifts of inputs begin in a row, and how many there are
     by: Any,  # [4, D] scale, shift, and a factor and summand behind them
+    front: Any,  # [3] whether they are there, whether they scale squares, and what is applied to them
     clip: Any,  # 0: plain training
     lot: Any,
     a: Any,  # room for all layers' outputs, the inputs among them
@@ -149,8 +164,9 @@ def steps(
     for m in range(count):
         starts[m + 1] = starts[m] + widest * widths[m]
     end, classes, one = starts[count], widths[count], np.float32(1)
-    moved, private = homes[0, 1] + homes[1, 1] > 0, clip > 0
+    moved, learned, private = front[0] > 0, homes[0, 1] + homes[1, 1] > 0, clip > 0
     norms, factor = np.empty(widest), np.empty(widest, np.float32)
+    sums = np.empty((2, widths.max()), np.float32)  # room for those of batch norms
     for number in range(first, last):
         for c in range(len(loss)):
             own, n, row = counts[0, c, number], counts[0, c, number] + counts[1, c, number], c * size
@@ -163,30 +179,37 @@ def steps(
                 sample = samples[c, number, b]
                 source, place = (x, sample) if sample < len(x) else (more, sample - len(x))
                 if moved:
-                    affine.transform(a, b * inputs, source, place, raw, b, inputs, by)
+                    affine.transform(a, b * inputs, source, place, raw, b, inputs, by, front[1] > 0)
                 else:
-                    _copy(a, b * inputs, source, place, inputs)
+                    copy(a, b * inputs, source, place, inputs)
+            activate(a, 0, n * inputs, front[2])
             for m in range(count):
                 wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
                 if layers[m, 0] == LINEAR:
                     bias = row + layers[m, 3] if layers[m, 3] >= 0 else -1
-                    _linear(flat, row + layers[m, 2], bias, a, before, after, n, wide, out)
+                    linear(flat, row + layers[m, 2], bias, a, before, after, n, wide, out)
+                elif layers[m, 0] == NORM:
+                    if statistics is not None:
+                        normed.forward(
+                            flat, row, layers[m], shapes[m], tuned[m], statistics[c], a, g, before, after, n,
+                            out, sums, ones,
+                        )  # fmt: skip
                 elif cols is not None:
                     images.forward(
                         flat, row, layers[m], shapes[m], a, before, after, n, wide, out, cols, kernel, which
                     )
-                _activate(a, after, n * out, layers[m, 1])
+                activate(a, after, n * out, layers[m, 1])
             for b in range(n):
                 sample = samples[c, number, b]
                 label = y[sample] if sample < len(x) else labels[sample - len(x)]
-                value = _cross_entropy(a, g, end + b * classes, classes, label)
+                value = cross_entropy(a, g, end + b * classes, classes, label)
                 loss[c] += value if b < own else np.float32(0)
                 norms[b], factor[b] = 0, one / np.float32(own if b < own else n - own)
             if not private:  # then each sample's weight is known before its gradient
                 _scaled(g, end, n, classes, factor)
             for m in range(count - 1, -1, -1):
                 wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
-                wanted = m > 0 or moved
+                wanted = m > 0 or learned
                 if m < count - 1:
                     _slope(g, a, after, n * out, layers[m, 1])
                 if layers[m, 0] == LINEAR:
@@ -197,18 +220,25 @@ def steps(
                     if wanted:
                         weight = row + layers[m, 2]
                         product(g, after, out, 1, flat, weight, wide, g, before, wide, n, wide, out, 0)
+                elif layers[m, 0] == NORM:
+                    if statistics is not None:
+                        normed.backward(
+                            flat, row, layers[m], shapes[m], a, g, before, after, n, out, norms, private, sums
+                        )
                 elif cols is not None:
                     images.backward(
                         layers[m], shapes[m], g, before, after, n, wide, out, cols, each, kernel, which,
                         norms, private, wanted,
                     )  # fmt: skip
+            if learned:
+                _slope(g, a, 0, n * inputs, front[2])
             for b in range(n):
-                if moved:
+                if learned:
                     affine.times(g, b * inputs, inputs, by)
                 if not private:
                     factor[b] = one
                     continue
-                if moved:
+                if learned:
                     norms[b] += affine.squares(g, raw, b * inputs, inputs, homes[0, 1])
                     norms[b] += affine.squares(g, ones, b * inputs, inputs, homes[1, 1])
                 norm = np.sqrt(norms[b])
@@ -223,10 +253,17 @@ def steps(
                     if cols is not None:
                         for m in range(count):
                             images.forget(layers[m], shapes[m], each, b)
-            if moved:
+            if learned:
                 home = np.float32(scales[1, number])
                 affine.home(to, row + homes[0, 0], homes[0, 1], g, raw, inputs, n, factor, home)
                 affine.home(to, row + homes[1, 0], homes[1, 1], g, ones, inputs, n, factor, home)
+            if statistics is not None:
+                for m in range(count):
+                    if layers[m, 0] == NORM:
+                        normed.update(
+                            to, row, layers[m], shapes[m], a, g, starts[m], starts[m + 1], n, widths[m],
+                            factor, scales[:, number],
+                        )  # fmt: skip
             for b in range(n):
                 factor[b] *= np.float32(scales[0, number])
             for m in range(count):
@@ -234,7 +271,7 @@ def steps(
                 if layers[m, 0] == LINEAR:
                     weight, bias = row + layers[m, 2], row + layers[m, 3] if layers[m, 3] >= 0 else -1
                     _linear_update(to, weight, bias, a, before, g, after, n, wide, out, factor, ones)
-                elif cols is not None:
+                elif layers[m, 0] != NORM and cols is not None:
                     images.update(to, row, layers[m], shapes[m], each, kernel, n, factor, private)
         if len(key):
             there = staying[number]

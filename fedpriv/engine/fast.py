@@ -51,6 +51,12 @@ def _begin() -> None:
     torch.set_num_threads(1)
 
 
+def _divided(count: int, parts: int) -> list[slice]:
+    """0 to `count` in at most so many parts of about the same size, none of them empty."""
+    parts = min(parts, count)
+    return [slice(count * n // parts, count * (n + 1) // parts) for n in range(parts)]
+
+
 class FastEngine(Engine):
     name = "fast"
 
@@ -102,7 +108,7 @@ class FastEngine(Engine):
             count = min(clients, -(-count // _SHARED) * _SHARED)
         steps = work.plan.active.sum(1)
         if bool((steps == steps[0]).all()):
-            return [slice(clients * n // count, clients * (n + 1) // count) for n in range(count)]
+            return [*_divided(clients, count)]
         # Clients with most steps come first in a group, so that the others can leave when they are done. They
         # are dealt out in turn, so that every group has some with many steps.
         order = steps.argsort(descending=True, stable=True)
@@ -122,13 +128,19 @@ class FastEngine(Engine):
             fair = max(min(_PLENTY * enough // products, -(-clients // _SHARED)), -(-clients // _GROUPS))
         return min(fitting, fair)
 
-    def _chain_for(self, work: Work, data: ClientData) -> Chain | None:
-        """The network as a chain, if that is what it is and there is enough to do."""
+    def _chained(self, data: ClientData) -> Chain | None:
+        """The network as a chain, if that is what it is."""
         if self._chain is None:
             chained = self.device.type == "cpu" and data.x.is_floating_point()
-            self._chain = Chain.of(self._network, self.layout, data.x.shape[1:]) if chained else None
-            self._chain = self._chain or False
-        return self._chain if self._chain and self._chain.takes(work, data) else None
+            shape = data.x.shape[1:]
+            found = Chain.of(self._network, self.layout, self.buffers, shape) if chained else None
+            self._chain = found or False
+        return self._chain or None
+
+    def _chain_for(self, work: Work, data: ClientData) -> Chain | None:
+        """The same, if there is enough to do."""
+        chain = self._chained(data)
+        return chain if chain and chain.takes(work, data) else None
 
     def _cost_of(self, work: Work, data: ClientData) -> Cost:
         """What one sample costs, seen once on one sample of one client."""
@@ -311,6 +323,19 @@ class FastEngine(Engine):
         clients, count = index.shape
         loss = torch.zeros(clients, count, device=self.device, dtype=rows.dtype)
         correct = torch.zeros(clients, count, device=self.device, dtype=torch.bool)
+        chain, folds = self._chained(data), alike and self._folds
+        if chain and chain.judges(rows, count, data) and (chain.scaled_alike or not folds):
+
+            def judge(some: slice, those: slice) -> None:
+                seen = index[:1, those] if alike else index[some, those]
+                loss[some, those], correct[some, those] = chain.judge(rows[some], seen, data, alike)
+
+            # Samples are divided where the first layer is the same for all clients, else clients.
+            parts = (1, _GROUPS) if alike else (_GROUPS, 1)
+            (by_client, by_sample) = (_divided(n, p) for n, p in zip((clients, count), parts, strict=True))
+            jobs = [(some, those) for some in by_client for those in by_sample]
+            list(self._pool.map(lambda job: judge(*job), jobs))
+            return loss, correct
         size, cost = rows.element_size(), self._cost.floats if self._cost else _UNSEEN
         if self.device.type == "cpu":
             fitting = _TOGETHER if alike and self._folds else _CACHE // (size * self.layout.total)

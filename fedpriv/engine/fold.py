@@ -1,7 +1,7 @@
 """Everyone on the same samples: W (alpha x + beta) = alpha (W x) + W beta, so W x is computed once for all.
 
-Where personal networks differ only by an affine transform in front of a linear layer, judging K clients on
-the whole test set then costs one product of the first layer instead of K.
+Where personal networks differ only by an affine transform in front of a linear layer, and by what is behind
+that layer, judging K clients on the whole test set then costs one product of the first layer instead of K.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from fedpriv.transforms.elementwise import StackedAffine
 @dataclass(frozen=True)
 class Fold:
     net: GhostNet
-    affine: StackedAffine
+    affine: StackedAffine | None
     linear: StackedLinear
     rest: nn.Module
 
@@ -28,16 +28,20 @@ class Fold:
         if not isinstance(net, GhostNet):
             return None
         transform, model = (getattr(net.network, n, None) for n in ("transform", "model"))
-        if not (isinstance(transform, nn.Sequential) and isinstance(model, nn.Sequential) and len(model) > 1):
+        if not (isinstance(model, nn.Sequential) and len(model) > 1):
             return None
-        flatten, linear, layers = model[0], model[1], list(transform)
-        if len(layers) != 1 or not isinstance(layers[0], StackedAffine) or layers[0].scales_pixels:
+        layers = list(transform) if isinstance(transform, nn.Sequential) else [transform]
+        flatten, linear = model[0], model[1]
+        affine = layers[0] if isinstance(layers[0], StackedAffine) else None
+        if len(layers) != 1 or type(layers[0]) not in (nn.Identity, StackedAffine):
+            return None
+        if (affine and affine.scales_pixels) or getattr(net.network, "standard", None) is not None:
             return None
         if not (isinstance(flatten, nn.Flatten) and isinstance(linear, StackedLinear)):
             return None
         if any(e.name.startswith("model.1.") and e.stop > layout.sent for e in layout.entries):
             return None  # the layer is personal
-        return cls(net, layers[0], linear, nn.Sequential(*list(model)[2:]))
+        return cls(net, affine, linear, nn.Sequential(*list(model)[2:]))
 
     @torch.no_grad()
     def logits(self, weights: Named, buffers: Named, x: Tensor) -> Tensor:
@@ -45,7 +49,8 @@ class Fold:
         self.net.bind(weights, buffers)
         matrix = self.linear.bound["weight"][0]  # [O, I], the same for every client
         clients, outputs = len(self.linear.bound["weight"]), len(matrix)
-        alpha, beta = (self.affine.value(n) for n in ("alpha", "beta"))  # [C, ...] or a number
+        # [C, ...] or a number
+        alpha, beta = (self.affine.value(n) for n in ("alpha", "beta")) if self.affine else (1.0, 0.0)
         channels = alpha[0].numel() if isinstance(alpha, Tensor) else 1
         parts = torch.einsum("nkp,okp->kno", x.view(len(x), channels, -1), matrix.view(outputs, channels, -1))
         if isinstance(beta, Tensor):

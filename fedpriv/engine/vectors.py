@@ -16,7 +16,7 @@ from fedpriv.randomness import compiled as noise
 
 # Sums may be taken in another order, so that they fill vectors; what is infinite or no number stays so.
 _LOOSE = {"reassoc", "contract", "nsz", "arcp"}
-_NAMES = ("vectors", "tiles", "images", "affine", "compiled")
+_NAMES = ("vectors", "tiles", "images", "affine", "normed", "compiled", "judged")
 _FILES = [Path(__file__).parent / f"{name}.py" for name in _NAMES]
 # Helpers are compiled with what calls them; wrappers to call them from Python would double the time it takes.
 _options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
