@@ -25,6 +25,7 @@ Among the facts of a printed number are its artifact and its metric. What no rec
 conf/paper/left_out.yaml.
 """
 
+import difflib
 import itertools
 import shlex
 from collections.abc import Mapping
@@ -263,8 +264,10 @@ def _order(name: str) -> tuple[str, str, int]:
 @cache
 def load(name: str) -> Recipe:
     if name not in names():
-        known = ", ".join(names())
-        raise UserError(f"{name}: no such recipe; choose one of {known}")
+        own = [n for n in names() if n.startswith(f"{name.partition('/')[0]}/")]
+        near = difflib.get_close_matches(name, names(), n=3) or own
+        known = f"did you mean {', '.join(near)}?" if near else "`fedpriv reproduce --help` lists them"
+        raise UserError(f"{name}: no such recipe or folder; {known}")
     text = files("fedpriv.conf").joinpath("paper", f"{name}.yaml").read_text()
     return Recipe(name, yaml.safe_load(text))
 
