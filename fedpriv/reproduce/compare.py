@@ -5,7 +5,8 @@ accuracy_local_best, or one of rules.py, which needs other cells as well.
 
 Verdicts on a printed number
   within    our mean is within 0.03 of an accuracy, 5 % of any other number
-  diverged  it is not, and a run ended with an infinite loss or below half of the accuracy it once had
+  diverged  it is not, and a run ended with an infinite loss or below half of the accuracy it once had in
+            the view that the paper reports
   unclear   it is not, but with several seeds the 95 % interval of our mean (Student's t) reaches that band
   better, worse  by the mean of one seed, or by the whole interval of several
 
@@ -89,9 +90,10 @@ def half_width(mean: Mean) -> float:
     return float(student.ppf(0.975, mean.seeds - 1)) * mean.std / math.sqrt(mean.seeds)
 
 
-def diverged(run: rows.Row) -> bool:
-    """Whether a run ended with an infinite loss, or far below the accuracy that it once had."""
-    best, last = (run.measured.get(f"accuracy_global_{when}") for when in ("best", "last"))
+def diverged(run: rows.Row, view: str = "global") -> bool:
+    """Whether a run ended with an infinite loss, or far below the accuracy that it once had in a view: a
+    personal transform may leave the global one behind while it serves its own client."""
+    best, last = (run.measured.get(f"accuracy_{view}_{when}") for when in ("best", "last"))
     fell = best is not None and last is not None and last < _FALLEN * best
     return fell or run.measured.get("diverged") == 1
 
@@ -151,7 +153,8 @@ class Comparison:
 
     def answer(self, printed: Printed) -> Answer:
         runs = [run for key in self._answering(printed) for run in self.cells.get(key, ())]
-        return Answer(printed, self.ours(printed), any(map(diverged, runs)))
+        view = next(iter(self.views()), "global")  # the one that the paper reports
+        return Answer(printed, self.ours(printed), any(diverged(run, view) for run in runs))
 
     def _answering(self, printed: Printed) -> list[Key]:
         keys = [key for key in self.keys() if printed.agrees(dict(zip(self.recipe.axes, key, strict=True)))]

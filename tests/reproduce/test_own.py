@@ -86,6 +86,14 @@ def test_a_diverged_run_is_called_so_and_not_worse(tmp_path):
     assert not held, "a claim is neither held nor broken by a run that diverged"
 
 
+def test_who_falls_in_the_other_view_has_not_diverged(tmp_path):
+    """PrivateFL reports the local view, in which a transform may gain while the global one falls."""
+    numbers = {"accuracy_local_best": 0.99, "accuracy_local_last": 0.99}
+    numbers |= {"accuracy_global_best": 0.68, "accuracy_global_last": 0.2}
+    made = result("privatefl/table4", tmp_path, {("privatefl", "2"): [numbers]})
+    assert {a.verdict for a in made.answers()} == {"better", "not run"}
+
+
 def test_a_row_says_whether_its_run_diverged(tmp_path):
     (tmp_path / "config.yaml").write_text("")
     (tmp_path / "summary.json").write_text("{}")

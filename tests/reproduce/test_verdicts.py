@@ -45,6 +45,14 @@ def test_a_run_that_fell_below_half_of_its_best_diverged(measured, fell):
     assert diverged(rows.Row("", 0, "cpu", {}, measured, {}, {})) is fell
 
 
+def test_a_fall_counts_in_the_view_that_the_paper_reports():
+    """Under central DP a transform can serve its own client ever better and everybody else ever worse."""
+    measured = {f"accuracy_local_{when}": 0.97 for when in ("best", "last")}
+    measured |= {"accuracy_global_best": 0.68, "accuracy_global_last": 0.2}
+    run = rows.Row("", 0, "cpu", {}, measured, {}, {})
+    assert diverged(run, "global") and not diverged(run, "local")
+
+
 @pytest.mark.parametrize(
     ("differences", "verdict"),
     [
