@@ -11,6 +11,8 @@ from fedpriv.budgets.base import Budget, Use
 from fedpriv.config.limits import Epsilon, Fraction, NotNegative, Within
 from fedpriv.errors import UserError, positive
 
+_TRIES = 10_000  # of drawing all budgets again
+
 
 class Drawn(Budget):
     def __init__(self, *, floor: float, use: Use):
@@ -57,7 +59,8 @@ class Pareto(Drawn):
 
 class Mixture(Drawn):
     """Gaussians with weights. `exact` gives each its share of the clients in whole numbers, dealt at random
-    (PFA's Figure 7 has 5 of 50 clients at weight 0.1); `drawn` draws every client's Gaussian.
+    (PFA's Figure 7 has 5 of 50 clients at weight 0.1); `drawn` draws every client's Gaussian; `redrawn` does
+    so again until a client has the largest one, as the authors' code does.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class Mixture(Drawn):
         weights: list[Fraction],
         means: list[Epsilon],
         deviations: list[NotNegative],
-        components: Literal["exact", "drawn"] = "exact",
+        components: Literal["exact", "drawn", "redrawn"] = "exact",
         floor: Epsilon = 0.01,
         use: Use = "own",
     ):
@@ -84,9 +87,20 @@ class Mixture(Drawn):
         if self.components == "exact":
             which = rng.permutation(np.repeat(np.arange(len(self.weights)), self._shares(clients)))
         else:
-            which = rng.choice(len(self.weights), clients, p=self.weights)
+            which = self._chosen(clients, rng)
         drawn: np.ndarray = rng.normal(self.means[which], self.deviations[which])
         return drawn
+
+    def _chosen(self, clients: int, rng: np.random.Generator) -> np.ndarray:
+        largest = np.where(self.weights > 0, self.means, 0).argmax()
+        for _ in range(_TRIES):
+            which: np.ndarray = rng.choice(len(self.weights), clients, p=self.weights)
+            if self.components == "drawn" or (which == largest).any():
+                return which
+        raise UserError(
+            f"budget.components=redrawn: nobody's epsilon is around {self.means[largest]:g} in {_TRIES:,} "
+            f"draws of {clients} clients; give it more weight or take components=exact"
+        )
 
     def _shares(self, clients: int) -> np.ndarray:
         """Whole numbers near weights * clients, of sum `clients`: the largest remainders are rounded up."""

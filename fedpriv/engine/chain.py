@@ -18,9 +18,9 @@ from fedpriv.transforms.elementwise import Affine, Elementwise, Square
 LINEAR, CONVOLUTION, POOL, TURN, NORM = 0, 1, 2, 3, 4  # as compiled.py has them, which takes time to import
 NOTHING, TANH, RELU, SIGMOID = 0, 1, 2, 3
 _APPLIED: dict[type[nn.Module], int] = {nn.Tanh: TANH, nn.ReLU: RELU, nn.Sigmoid: SIGMOID}
-_WORTH = 200_000_000  # multiplications a round from which on it pays to compile, once, for some seconds
+_WORTH = 100_000_000  # multiplications a round from which on it pays to compile, once, for some seconds
 _CACHE = 1 << 20  # bytes of weights that clients trained together may have
-_DEARER = 10  # times as much with convolutions, which take longer to compile, and for prediction alone
+_DEARER = 20  # times as much with convolutions, which take longer to compile, and for prediction alone
 _ROOM = 1 << 28  # bytes that a worker's numbers may take
 _LARGE = 1 << 16  # weights of a kernel that is left to torch
 _EIGHT = 8  # as in images.py

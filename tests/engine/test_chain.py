@@ -377,7 +377,7 @@ def test_a_client_without_samples_keeps_its_statistics(calls):
 
 
 def test_little_work_is_not_worth_compiling(monkeypatch, calls):
-    monkeypatch.setattr(chain, "_WORTH", 200_000_000)
+    monkeypatch.setattr(chain, "_WORTH", 100_000_000)
     network, layout, stats, rows, samples = problem()
     FastEngine(network, layout, stats).train(work_of(rows, samples), samples)
     assert not calls
