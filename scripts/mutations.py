@@ -417,11 +417,6 @@ FAULTS = (
         compiled=True,
     ),
     Fault(
-        "judging all clients at once forgets a fixed mean and deviation",
-        {' or getattr(net.network, "standard", None) is not None': ""},
-        (f"{CHAIN}judging_with_a_fixed_mean_and_deviation_equals_the_loop[paper-torch]",),
-    ),
-    Fault(
         "compiled steps keep a sample that overflowed",
         {"if not np.isfinite(norm):  # nothing": "if norm < 0:  # nothing"},
         (f"{CHAIN}one_bad_sample_moves_a_private_step_no_further_than_any_other[tanh-none-nan]",),
