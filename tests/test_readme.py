@@ -135,7 +135,7 @@ def test_files_that_are_named_are_there(page):
 def test_every_page_can_be_found_from_the_first_which_is_short():
     linked = re.findall(r"\]\(([^)#]+)\)", PAGES["README.md"])
     assert {page for page in PAGES if page != "README.md"} <= set(linked)
-    assert len(PAGES["README.md"].encode()) <= 8000
+    assert len(PAGES["README.md"].encode()) <= 9000
 
 
 @pytest.mark.parametrize("group", GROUPS)
