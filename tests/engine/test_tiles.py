@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from fedpriv.engine.tiles import ROWS, SIDE, inner, product
+from fedpriv.engine.tiles import DEEP, MANY, PANEL, ROWS, SIDE, inner, product
 from fedpriv.engine.vectors import LANES, keep_larger
 
 # Around every edge: of a vector, of two, of a tile's rows and sides.
@@ -49,17 +49,28 @@ def test_a_product(columns, more):
                 assert flat[0] == 7 and (c[:, columns:] == 7).all()
 
 
+def check_inner_products(rows, columns, wide):
+    left, right = matrices(rows, columns, wide)
+    # Behind both stands what is no number: reading it would show.
+    a, b = (np.append(m.ravel(), np.float32(np.nan)) for m in (left, np.ascontiguousarray(right.T)))
+    flat, c = room(rows, columns)
+    inner_products(a, b, wide, flat, columns + 3, rows, columns)
+    np.testing.assert_allclose(c[:, :columns], left.astype(np.float64) @ right, rtol=1e-5, atol=5e-5)
+    assert flat[0] == 7 and (c[:, columns:] == 7).all()
+
+
 @pytest.mark.parametrize("wide", [*EDGES, 5 * LANES + 3])
 def test_inner_products(wide):
     for rows in EDGES:
         for columns in EDGES:
-            left, right = matrices(rows, columns, wide)
-            # Behind both stands what is no number: reading it would show.
-            a, b = (np.append(m.ravel(), np.float32(np.nan)) for m in (left, np.ascontiguousarray(right.T)))
-            flat, c = room(rows, columns)
-            inner_products(a, b, wide, flat, columns + 3, rows, columns)
-            np.testing.assert_allclose(c[:, :columns], left.astype(np.float64) @ right, rtol=1e-5, atol=1e-5)
-            assert flat[0] == 7 and (c[:, columns:] == 7).all()
+            check_inner_products(rows, columns, wide)
+
+
+@pytest.mark.parametrize("wide", [1, DEEP - 1, DEEP, DEEP + 1, 3 * DEEP + 16])
+def test_inner_products_of_many_columns(wide):
+    for rows in (PANEL - 1, PANEL, PANEL + 1, PANEL + LANES, PANEL + LANES + 1, 2 * PANEL):
+        for columns in (MANY, MANY + ROWS + 1):
+            check_inner_products(rows, columns, wide)
 
 
 def test_what_is_no_number_is_larger_than_all_before_it_and_equals_keep_the_first():
