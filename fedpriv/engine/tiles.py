@@ -18,7 +18,7 @@ ROWS = 8 if WIDE else 4
 HIGH, SIDE = 4, 4 if WIDE else 2  # rows and columns of a tile of inner products
 PANEL = 2 * LANES  # columns that are copied together
 MET = 32  # rows from which on it pays to copy a panel that they meet
-MANY = 256  # and columns from which on inner products are taken by panels
+MANY = 256  # and columns from which on inner products are better taken by panels
 DEEP = 256  # numbers of a column that are copied together: a panel stays in the nearest cache
 
 
@@ -172,11 +172,11 @@ _square, _row, _column, _single = _inner(HIGH, SIDE), _inner(1, SIDE), _inner(HI
 
 
 @compiled
-def _inner_by_panels(
+def inner_by_panels(
     a: Any, at: Any, b: Any, bt: Any, wide: Any, c: Any, ct: Any, next_c: Any, rows: Any, columns: Any
 ) -> None:
-    """The same as B times A turned, some rows and numbers of A at a time: A is read once, not once for every
-    few rows of B."""
+    """Inner products as below, as B times A turned, some rows and numbers of A at a time: A is read once, not
+    once for every few rows of B. What a row gives does not depend on how many there are."""
     deep = -(-wide // -(-wide // DEEP))
     room, turned = np.zeros(deep * PANEL, np.float32), np.empty(columns * PANEL, np.float32)
     for i in range(0, rows, PANEL):
@@ -200,9 +200,6 @@ def inner(
     a: Any, at: Any, b: Any, bt: Any, wide: Any, c: Any, ct: Any, next_c: Any, rows: Any, columns: Any
 ) -> None:
     """C[i, j] = the inner product of row i of A and row j of B, both of `wide` numbers without gaps."""
-    if rows >= PANEL and columns >= MANY:
-        _inner_by_panels(a, at, b, bt, wide, c, ct, next_c, rows, columns)
-        return
     j = 0
     while j < columns:
         many = columns - j >= SIDE
