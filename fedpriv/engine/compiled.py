@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedpriv.engine import affine, images, normed
-from fedpriv.engine.tiles import add, dot, inner, plus, product
+from fedpriv.engine.tiles import MANY, PANEL, add, dot, inner, inner_by_panels, plus, product
 from fedpriv.engine.vectors import compiled, entry
 from fedpriv.randomness.compiled import add_normals
 
@@ -100,10 +100,15 @@ def _scaled(g: Any, at: Any, n: Any, width: Any, factor: Any) -> None:
 
 @compiled
 def linear(
-    rows: Any, weight: Any, bias: Any, a: Any, before: Any, after: Any, n: Any, wide: Any, out: Any
-) -> None:
-    """Outputs of n samples; bias -1: none."""
-    inner(a, before, rows, weight, wide, a, after, out, n, out)
+    rows: Any, weight: Any, bias: Any, a: Any, before: Any, after: Any, n: Any, wide: Any, out: Any,
+    usual: Any,
+) -> None:  # fmt: skip
+    """Outputs of n samples; bias -1: none. How sums are rounded follows from how many samples are usual, not
+    from n: a sample's outputs do not change with who else is there."""
+    if usual >= PANEL and out >= MANY:
+        inner_by_panels(a, before, rows, weight, wide, a, after, out, n, out)
+    else:
+        inner(a, before, rows, weight, wide, a, after, out, n, out)
     for b in range(n if bias >= 0 else 0):
         plus(rows, bias, a, after + b * out, out)
 
@@ -165,6 +170,7 @@ def steps(
         starts[m + 1] = starts[m] + widest * widths[m]
     end, classes, one = starts[count], widths[count], np.float32(1)
     moved, learned, private = front[0] > 0, homes[0, 1] + homes[1, 1] > 0, clip > 0
+    usual = lot if private else float(widest)
     norms, factor = np.empty(widest), np.empty(widest, np.float32)
     sums = np.empty((2, widths.max()), np.float32)  # room for those of batch norms
     for number in range(first, last):
@@ -187,7 +193,7 @@ def steps(
                 wide, out, before, after = widths[m], widths[m + 1], starts[m], starts[m + 1]
                 if layers[m, 0] == LINEAR:
                     bias = row + layers[m, 3] if layers[m, 3] >= 0 else -1
-                    linear(flat, row + layers[m, 2], bias, a, before, after, n, wide, out)
+                    linear(flat, row + layers[m, 2], bias, a, before, after, n, wide, out, usual)
                 elif layers[m, 0] == NORM:
                     if statistics is not None:
                         normed.forward(

@@ -79,8 +79,9 @@ def judge(
             for m in range(begin, count):
                 bias = row + layers[m, 3] if layers[m, 3] >= 0 else -1
                 linear(
-                    flat, row + layers[m, 2], bias, a, starts[m], starts[m + 1], n, widths[m], widths[m + 1]
-                )
+                    flat, row + layers[m, 2], bias, a, starts[m], starts[m + 1], n, widths[m], widths[m + 1],
+                    BLOCK,
+                )  # fmt: skip
                 activate(a, starts[m + 1], n * widths[m + 1], layers[m, 1])
             for b in range(n):
                 label = y[samples[those, left + b]]

@@ -13,8 +13,13 @@ from numba import types
 
 from fedpriv.engine.vectors import LANES, WIDE, Writer, compiled, intrinsic_of
 
-ROWS = 4  # of a tile of two vectors, and half of those of one: as many sums as hide the time that one takes
-SIDE = 4 if WIDE else 2  # columns of a tile of inner products
+# Rows of a tile of two vectors, and half of those of one: as many sums as there are registers for.
+ROWS = 8 if WIDE else 4
+HIGH, SIDE = 4, 4 if WIDE else 2  # rows and columns of a tile of inner products
+PANEL = 2 * LANES  # columns that are copied together
+MET = 32  # rows from which on it pays to copy a panel that they meet
+MANY = 256  # and columns from which on inner products are better taken by panels
+DEEP = 256  # numbers of a column that are copied together: a panel stays in the nearest cache
 
 
 def _tile(rows: int, vectors: int, masked: bool = False) -> Callable[..., None]:
@@ -74,20 +79,33 @@ def product(
     a: Any, at: Any, down: Any, along: Any, b: Any, bt: Any, next_b: Any, c: Any, ct: Any, next_c: Any,
     rows: Any, columns: Any, count: Any, more: Any,
 ) -> None:  # fmt: skip
-    """C[i, j] = (C[i, j] if `more` is 1) + the sum over `count` k of A[i, k] B[k, j], as a tile has it."""
+    """C[i, j] = (C[i, j] if `more` is 1) + the sum over `count` k of A[i, k] B[k, j], as a tile has it.
+
+    A panel of B that many rows meet is copied before: its rows lie pages apart, and a processor remembers
+    where only some pages are.
+    """
+    copied = rows >= MET and next_b > PANEL
+    room = np.empty(count * PANEL if copied else 0, np.float32)
     j = 0
     while j < columns:
         left = columns - j
-        high = ROWS if left >= 2 * LANES else 2 * ROWS
+        high = ROWS if left >= PANEL else 2 * ROWS
+        panel, first, apart = b, bt + j, next_b
+        if copied and left >= PANEL:
+            for k in range(count):
+                one, other = room[k * PANEL : (k + 1) * PANEL], b[bt + j + k * next_b :]
+                for n in range(PANEL):
+                    one[n] = other[n]
+            panel, first, apart = room, 0, PANEL
         i = 0
         while i < rows:
             whole = rows - i >= high
             m, n = at + i * down, ct + i * next_c + j
-            if left >= 2 * LANES:
+            if left >= PANEL:
                 if whole:
-                    _block(a, m, down, along, b, bt + j, next_b, c, n, next_c, count, left, more)
+                    _block(a, m, down, along, panel, first, apart, c, n, next_c, count, left, more)
                 else:
-                    _line(a, m, down, along, b, bt + j, next_b, c, n, next_c, count, left, more)
+                    _line(a, m, down, along, panel, first, apart, c, n, next_c, count, left, more)
             elif left >= LANES:
                 if whole:
                     _narrow(a, m, down, along, b, bt + j, next_b, c, n, next_c, count, left, more)
@@ -98,7 +116,7 @@ def product(
             else:
                 _rest_line(a, m, down, along, b, bt + j, next_b, c, n, next_c, count, left, more)
             i += high if whole else 1
-        j += 2 * LANES if left >= 2 * LANES else LANES
+        j += PANEL if left >= PANEL else LANES
 
 
 def _inner(rows: int, columns: int) -> Callable[..., None]:
@@ -150,7 +168,31 @@ def _inner(rows: int, columns: int) -> Callable[..., None]:
     return tile
 
 
-_square, _row, _column, _single = _inner(ROWS, SIDE), _inner(1, SIDE), _inner(ROWS, 1), _inner(1, 1)
+_square, _row, _column, _single = _inner(HIGH, SIDE), _inner(1, SIDE), _inner(HIGH, 1), _inner(1, 1)
+
+
+@compiled
+def inner_by_panels(
+    a: Any, at: Any, b: Any, bt: Any, wide: Any, c: Any, ct: Any, next_c: Any, rows: Any, columns: Any
+) -> None:
+    """Inner products as below, as B times A turned, some rows and numbers of A at a time: A is read once, not
+    once for every few rows of B. What a row gives does not depend on how many there are."""
+    deep = -(-wide // -(-wide // DEEP))
+    room, turned = np.zeros(deep * PANEL, np.float32), np.empty(columns * PANEL, np.float32)
+    for i in range(0, rows, PANEL):
+        there = min(PANEL, rows - i)
+        width = PANEL if there > LANES else LANES
+        for k in range(0, wide, deep):
+            count = min(deep, wide - k)
+            for m in range(there):  # what stands behind them is computed with, and left out below
+                one = a[at + (i + m) * wide + k : at + (i + m) * wide + k + count]
+                for n in range(count):
+                    room[n * width + m] = one[n]
+            product(b, bt + k, wide, 1, room, 0, width, turned, 0, width, columns, width, count, k > 0)
+        for m in range(there):
+            one = c[ct + (i + m) * next_c : ct + (i + m) * next_c + columns]
+            for n in range(columns):
+                one[n] = turned[n * width + m]
 
 
 @compiled
@@ -164,12 +206,12 @@ def inner(
         i = 0
         while i < rows:
             m, n, to = at + i * wide, bt + j * wide, ct + i * next_c + j
-            if rows - i >= ROWS:
+            if rows - i >= HIGH:
                 if many:
                     _square(a, m, b, n, wide, c, to, next_c)
                 else:
                     _column(a, m, b, n, wide, c, to, next_c)
-                i += ROWS
+                i += HIGH
             else:
                 if many:
                     _row(a, m, b, n, wide, c, to, next_c)

@@ -30,7 +30,8 @@ usage: fedpriv reproduce PAPER/ARTIFACT | PAPER | all | ./RECIPE.yaml [options] 
 
   --scale full|cpu|smoke  the paper's setting; less of it, as the recipe says; a few seconds   (default full)
   --seeds N               seeds 0 to N-1 of every cell                       (default: as the recipe says)
-  --only AXIS=VALUE,...   only the cells with these values of an axis of the recipe, such as dataset=mnist
+  --only AXIS=VALUE,...   only the cells with these values of an axis of the recipe, such as dataset=mnist;
+                          may be given again for other axes
   --jobs N                runs at a time on this machine                                        (default 1)
   --dry-run               only say what would be run and what it costs here and on a GPU; writes nothing
 
@@ -115,8 +116,8 @@ def _parse(arguments: list[str]) -> tuple[str, Scale, int | None, recipes.Rule, 
     for word in more:
         if word.lstrip("+").split("=")[0].split("/")[0].split(".")[0] not in _ALLOWED:
             raise UserError(
-                f"{word}: would make other runs than the recipe's; use `fedpriv run` for them, or change "
-                f"only {', '.join(_ALLOWED)}"
+                f"{word}: would make other runs than the recipe's; use `fedpriv run` for them, "
+                f"`--only {word}` for some of its cells, or change only {', '.join(_ALLOWED)}"
             )
     scale = named.get("--scale", "full")
     if scale not in SCALES:

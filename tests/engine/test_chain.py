@@ -27,6 +27,7 @@ MODELS = {
     "many classes": partial(linear.linear, init="default", bias=False),
     "tanh": partial(mlp.mlp, sizes=[20, 9]),
     "relu": partial(mlp.mlp, sizes=[30], bias=True, activation="relu"),
+    "wide": partial(mlp.mlp, sizes=[262, 9]),  # wide enough for panels
 }
 
 
@@ -318,6 +319,39 @@ def test_one_bad_sample_moves_a_private_step_no_further_than_any_other(model, fr
     steps = int(work.plan.active[0].sum())
     assert calls and work.rows.isfinite().all()
     assert (work.rows[0] - rows[0]).norm() <= 0.1 * 0.7 / 4.0 * steps * (1 + 1e-3)
+
+
+def large_batches(work, size) -> Work:
+    """The same in batches of so many of each client's first five samples, and one more of its sixth."""
+    index = (torch.arange(size) % 5).repeat(*work.plan.index.shape[:2], 1)
+    index[:, :, -1] = 5
+    plan = replace(work.plan, index=index, size=size * work.plan.active.long())
+    return replace(work, plan=plan, private=work.private and replace(work.private, lot=64.0))
+
+
+@pytest.mark.parametrize("private", [True, False], ids=["private", "plain"])
+def test_a_wide_layer_in_large_batches_equals_the_loop(private, calls):
+    network, layout, stats, rows, samples = problem("wide")
+    both = []
+    for engine in (FastEngine, LoopEngine):
+        work = large_batches(work_of(rows, samples, private=private), 45)
+        engine(network, layout, stats).train(work, samples)
+        both.append(work.rows)
+    assert calls
+    torch.testing.assert_close(*both, rtol=1e-5, atol=5e-6)
+
+
+def test_a_sample_that_counts_for_nothing_changes_not_a_bit(calls):
+    """Whether there are 31 or 32 samples must not decide how sums of the others are rounded."""
+    network, layout, stats, rows, samples = problem("wide")
+    samples.x[samples.owned[:, 5]] = torch.nan
+    both = []
+    for there in (32, 31):
+        work = large_batches(work_of(rows, samples), 32)
+        work.plan.size.clamp_(max=there)  # the last one is that which is no number
+        FastEngine(network, layout, stats).train(work, samples)
+        both.append(work.rows)
+    assert calls and both[0].isfinite().all() and torch.equal(*both)
 
 
 def test_its_tanh_is_tanh():

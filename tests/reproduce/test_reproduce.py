@@ -378,6 +378,7 @@ def test_a_scale_may_have_no_cells(reproduce):
         (("pfa/fig3", "--only", "dataset"), "no such axis; choose of "),
         (("pfa/fig3", "--fast"), "no such option"),
         (("pfa/fig3", "lr=0.1"), "would make other runs"),
+        (("pfa/fig3", "--only", "model=logreg", "clients=30"), "`--only clients=30` for some of its cells"),
     ],
 )
 def test_mistakes_are_one_line(fedpriv, arguments, part):
