@@ -58,7 +58,8 @@ def test_blocks_give_the_model_that_all_messages_together_give(overrides, monkey
     whole, most, bytes_ = rounds_of(overrides, monkeypatch, 1 << 30)
     parts, at_once, same = rounds_of(overrides, monkeypatch, 3 * row + 1)
     assert most > 6 and at_once == 3 and bytes_ == same
-    torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
+    # Noise of thousands may cancel to a small weight: rounding is measured by the largest.
+    assert (parts - whole).abs().max() <= 1e-6 * whole.abs().max()
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 11])
