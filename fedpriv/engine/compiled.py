@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fedpriv.engine import affine, images, normed
-from fedpriv.engine.tiles import MANY, PANEL, add, dot, inner, inner_by_panels, plus, product
-from fedpriv.engine.vectors import compiled, entry
+from fedpriv.engine.tiles import MANY, PANEL, add, dot, inner, inner_by_panels, product
+from fedpriv.engine.vectors import compiled, entry, plus
 from fedpriv.randomness.compiled import add_normals
 
 LINEAR, NORM = 0, 4  # other kinds of layers are those of images.py

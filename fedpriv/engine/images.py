@@ -13,25 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from fedpriv.engine.tiles import add, dot, plus, product
-from fedpriv.engine.vectors import LANES, compiled, keep_larger
+from fedpriv.engine.tiles import add, dot, product
+from fedpriv.engine.vectors import LANES, compiled, move, plus
+from fedpriv.engine.windows import largest, to_largest
 
-EIGHT = 8  # numbers of what is copied at once: patches are a multiple of it
+EIGHT = 8  # patches are a multiple of it
 CONVOLUTION, POOL, TURN = 1, 2, 3  # kinds of layers; linear ones are 0
-
-
-@compiled
-def _vector(a: Any, at: Any, out: Any, to: Any) -> None:
-    one, other = out[to : to + EIGHT], a[at : at + EIGHT]
-    for j in range(EIGHT):
-        one[j] = other[j]
-
-
-@compiled
-def _copy(a: Any, at: Any, out: Any, to: Any, n: Any) -> None:
-    one, other = out[to : to + n], a[at : at + n]
-    for j in range(n):
-        one[j] = other[j]
 
 
 @compiled
@@ -49,22 +36,16 @@ def _columns(a: Any, at: Any, shape: Any, frame: Any, out: Any, to: Any, wide: A
     line, stretch = (cols + 2 * pw) * channels, kw * channels
     if len(frame):
         for row in range(rows):
-            _copy(a, at + row * cols * channels, frame, (row + ph) * line + pw * channels, cols * channels)
+            move(a, at + row * cols * channels, frame, (row + ph) * line + pw * channels, cols * channels)
         a, at = frame, 0
-    nothing = np.zeros(EIGHT, np.float32)
+    behind = np.zeros(EIGHT, np.float32)
+    behind[0] = biased
     for y in range(height):
         for x in range(width):
             begin = at + y * sh * line + x * sw * channels
-            for k in range(kh * stretch - kh * stretch % EIGHT, wide, EIGHT):
-                _vector(nothing, 0, out, to + k)
-            if biased:
-                out[to + kh * stretch] = 1
             for i in range(kh):
-                if stretch % EIGHT:
-                    _copy(a, begin + i * line, out, to + i * stretch, stretch)
-                else:
-                    for k in range(0, stretch, EIGHT):
-                        _vector(a, begin + i * line + k, out, to + i * stretch + k)
+                move(a, begin + i * line, out, to + i * stretch, stretch)
+            move(behind, 0, out, to + kh * stretch, wide - kh * stretch)
             to += wide
 
 
@@ -83,7 +64,7 @@ def _uncolumns(g: Any, at: Any, shape: Any, frame: Any, cols_: Any, to: Any, wid
             to += wide
     if len(frame):
         for row in range(rows):
-            _copy(frame, (row + ph) * line + pw * channels, g, at + row * cols * channels, cols * channels)
+            move(frame, (row + ph) * line + pw * channels, g, at + row * cols * channels, cols * channels)
         frame[:] = 0
 
 
@@ -91,44 +72,34 @@ def _uncolumns(g: Any, at: Any, shape: Any, frame: Any, cols_: Any, to: Any, wid
 def _pool(a: Any, at: Any, shape: Any, to: Any, which: Any) -> None:
     """The largest of each window of an image, into the same array, and where it was, the first of equals."""
     channels, _, cols, kh, kw, sh, sw, _, _, height, width = shape
-    # Windows at every place of a row, of which every sw-th is asked for.
-    n = ((width - 1) * sw + 1) * channels
-    most, place = np.empty(n, np.float32), np.empty(n, np.int32)
     for y in range(height):
-        for i in range(kh):
-            for j in range(kw):
-                begin = at + ((y * sh + i) * cols + j) * channels
-                if i + j == 0:
-                    for p in range(n):
-                        most[p], place[p] = a[begin + p], np.int32(begin + p)
-                else:
-                    for p in range(0, n - LANES, LANES):
-                        keep_larger(a, begin + p, most, place, p)
-                    last = n - LANES  # some of it may be done already: once more changes nothing
-                    if last >= 0:
-                        keep_larger(a, begin + last, most, place, last)
-                    for p in range(0, n if last < 0 else 0):
-                        if a[begin + p] > most[p] or a[begin + p] != a[begin + p]:
-                            most[p], place[p] = a[begin + p], np.int32(begin + p)
         for x in range(width):
-            for c in range(channels):
-                a[to + c], which[to + c] = most[x * sw * channels + c], place[x * sw * channels + c]
+            begin = at + (y * sh * cols + x * sw) * channels
+            for c in range(0, channels, LANES):
+                some = min(LANES, channels - c)
+                largest(a, begin + c, cols * channels, channels, kh, kw, to + c, which, some)
             to += channels
 
 
 @compiled
-def _unpool(g: Any, at: Any, n: Any, to: Any, count: Any, which: Any) -> None:
-    """The gradient by an image's n numbers of that by its `count` largest ones."""
+def _unpool(g: Any, at: Any, n: Any, shape: Any, to: Any, which: Any) -> None:
+    """The gradient by an image's n numbers of that by its largest ones."""
+    channels, _, cols, kh, kw, sh, sw, _, _, height, width = shape
     g[at : at + n] = 0
-    for i in range(to, to + count):
-        g[which[i]] += g[i]
+    for y in range(height):
+        for x in range(width):
+            begin = at + (y * sh * cols + x * sw) * channels
+            for c in range(0, channels, LANES):
+                some = min(LANES, channels - c)
+                to_largest(g, begin + c, cols * channels, channels, kh, kw, to + c, which, some)
+            to += channels
 
 
 @compiled
 def _turn(a: Any, at: Any, to: Any, rows: Any, cols: Any) -> None:
     """A matrix of rows and columns, turned: channels come first for layers that know no images."""
-    for i in range(rows):
-        for j in range(cols):
+    for j in range(cols):
+        for i in range(rows):
             a[to + j * rows + i] = a[at + i * cols + j]
 
 
@@ -222,7 +193,7 @@ def backward(
                 _uncolumns(g, before + b * wide, shape, frame, cols, room + b * places * patch, patch)
     elif layer[0] == POOL:
         for b in range(n):
-            _unpool(g, before + b * wide, wide, after + b * out, out, which)
+            _unpool(g, before + b * wide, wide, shape, after + b * out, which)
     else:
         for b in range(n):
             _turn(g, after + b * out, before + b * wide, shape[1], shape[0])

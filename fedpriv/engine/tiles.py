@@ -11,10 +11,11 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from fedpriv.engine.vectors import LANES, WIDE, Writer, compiled, intrinsic_of
+from fedpriv.engine.vectors import LANES, WIDE, Writer, compiled, intrinsic_of, move
 
-# Rows of a tile of two vectors, and half of those of one: as many sums as there are registers for.
+# Rows of a tile of two vectors: as many sums as there are registers for.
 ROWS = 8 if WIDE else 4
+NARROW = 8  # and of one of one vector: each row needs a place of its own, and a processor has few for places
 HIGH, SIDE = 4, 4 if WIDE else 2  # rows and columns of a tile of inner products
 PANEL = 2 * LANES  # columns that are copied together
 MET = 32  # rows from which on it pays to copy a panel that they meet
@@ -70,33 +71,25 @@ def _tile(rows: int, vectors: int, masked: bool = False) -> Callable[..., None]:
 
 
 _block, _line = _tile(ROWS, 2), _tile(1, 2)
-_narrow, _narrow_line = _tile(2 * ROWS, 1), _tile(1, 1)
-_rest, _rest_line = _tile(2 * ROWS, 1, masked=True), _tile(1, 1, masked=True)
+_narrow, _narrow_line = _tile(NARROW, 1), _tile(1, 1)
+_rest, _rest_line = _tile(NARROW, 1, masked=True), _tile(1, 1, masked=True)
 
 
 @compiled
-def product(
+def _part(
     a: Any, at: Any, down: Any, along: Any, b: Any, bt: Any, next_b: Any, c: Any, ct: Any, next_c: Any,
-    rows: Any, columns: Any, count: Any, more: Any,
+    rows: Any, columns: Any, count: Any, more: Any, room: Any, begin: Any,
 ) -> None:  # fmt: skip
-    """C[i, j] = (C[i, j] if `more` is 1) + the sum over `count` k of A[i, k] B[k, j], as a tile has it.
-
-    A panel of B that many rows meet is copied before: its rows lie pages apart, and a processor remembers
-    where only some pages are.
-    """
-    copied = rows >= MET and next_b > PANEL
-    room = np.empty(count * PANEL if copied else 0, np.float32)
+    """As below, over few enough k for a panel to stay in the nearest cache. It is copied to room[begin:]."""
     j = 0
     while j < columns:
         left = columns - j
-        high = ROWS if left >= PANEL else 2 * ROWS
+        high = ROWS if left >= PANEL else NARROW
         panel, first, apart = b, bt + j, next_b
-        if copied and left >= PANEL:
+        if len(room) and left >= PANEL:
             for k in range(count):
-                one, other = room[k * PANEL : (k + 1) * PANEL], b[bt + j + k * next_b :]
-                for n in range(PANEL):
-                    one[n] = other[n]
-            panel, first, apart = room, 0, PANEL
+                move(b, bt + j + k * next_b, room, begin + k * PANEL, PANEL)
+            panel, first, apart = room, begin, PANEL
         i = 0
         while i < rows:
             whole = rows - i >= high
@@ -117,6 +110,27 @@ def product(
                 _rest_line(a, m, down, along, b, bt + j, next_b, c, n, next_c, count, left, more)
             i += high if whole else 1
         j += PANEL if left >= PANEL else LANES
+
+
+@compiled
+def product(
+    a: Any, at: Any, down: Any, along: Any, b: Any, bt: Any, next_b: Any, c: Any, ct: Any, next_c: Any,
+    rows: Any, columns: Any, count: Any, more: Any,
+) -> None:  # fmt: skip
+    """C[i, j] = (C[i, j] if `more` is 1) + the sum over `count` k of A[i, k] B[k, j], as a tile has it.
+
+    A panel of B that many rows meet is copied before: its rows lie pages apart, and a processor remembers
+    where only some pages are.
+    """
+    deep = -(-count // -(-count // DEEP))  # which does not depend on the rows, so that no sum does
+    copied = rows >= MET and next_b > PANEL and columns >= PANEL
+    room = np.empty(deep * PANEL + LANES if copied else 0, np.float32)
+    begin = -(room.ctypes.data // 4) % LANES  # whole lines of the cache
+    for k in range(0, count, deep):
+        _part(
+            a, at + k * along, down, along, b, bt + k * next_b, next_b, c, ct, next_c, rows, columns,
+            min(deep, count - k), 1 if k else more, room, begin,
+        )  # fmt: skip
 
 
 def _inner(rows: int, columns: int) -> Callable[..., None]:
@@ -237,13 +251,6 @@ def add(
         p, one = by[first + b * apart], rows[begin + b * n : begin + (b + 1) * n]
         for i in range(n):
             target[i] += p * one[i]
-
-
-@compiled
-def plus(a: Any, at: Any, out: Any, to: Any, n: Any) -> None:
-    one, other = out[to : to + n], a[at : at + n]
-    for j in range(n):
-        one[j] += other[j]
 
 
 @compiled

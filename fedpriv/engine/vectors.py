@@ -16,7 +16,7 @@ from fedpriv.randomness import compiled as noise
 
 # Sums may be taken in another order, so that they fill vectors; what is infinite or no number stays so.
 _LOOSE = {"reassoc", "contract", "nsz", "arcp"}
-_NAMES = ("vectors", "tiles", "images", "affine", "normed", "compiled", "judged")
+_NAMES = ("vectors", "tiles", "windows", "images", "affine", "normed", "compiled", "judged")
 _FILES = [Path(__file__).parent / f"{name}.py" for name in _NAMES]
 # Helpers are compiled with what calls them; wrappers to call them from Python would double the time it takes.
 _options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -59,8 +59,9 @@ class Writer:
 
     def first(self, count: Any) -> Any:
         """Which numbers of a vector are among the first `count`."""
-        words = ir.VectorType(self.word, LANES)
-        return self.b.icmp_signed("<", ir.Constant(words, list(range(LANES))), self.same(count, words))
+        words = ir.VectorType(ir.IntType(32), LANES)
+        some = self.same(self.b.trunc(count, ir.IntType(32)), words)
+        return self.b.icmp_signed("<", ir.Constant(words, list(range(LANES))), some)
 
     def load(self, pointer: Any, mask: Any = None) -> Any:
         """A vector, or zeros outside of a mask."""
@@ -116,24 +117,35 @@ class Writer:
         return after
 
 
-@intrinsic_of
-def keep_larger(typing: Any, a: Any, at: Any, most: Any, place: Any, p: Any) -> Any:
-    """A vector of numbers from p on: most = the larger of most and a[at:], place = where it is in a.
+def _along(added: bool) -> Callable[..., None]:
+    """out[to:][:n] = a[at:][:n], or plus that: whole vectors, then the rest under a mask."""
 
-    What is no number is larger than all before it. Written down, because a compiler makes branches of it.
-    """
+    @intrinsic_of
+    def along(typing: Any, a: Any, at: Any, out: Any, to: Any, n: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            a, at, out, to, n = args
+            w = Writer(context, builder, signature)
+            left, right = w.place(0, a, at), w.place(2, out, to)
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        a, at, most, place, p = args
-        w, words = Writer(context, builder, signature), ir.VectorType(ir.IntType(32), LANES)
-        into = w.at(w.place(2, most, p), w.word(0))
-        where = builder.bitcast(w.place(3, place, p), words.as_pointer())
-        new, old = w.load(w.at(w.place(0, a, at), w.word(0))), w.load(into)
-        begin = w.same(builder.trunc(at, ir.IntType(32)), words)
-        here = builder.add(begin, ir.Constant(words, list(range(LANES))))
-        better = builder.or_(builder.fcmp_ordered(">", new, old), builder.fcmp_unordered("uno", new, new))
-        w.store(builder.select(better, new, old), into)
-        builder.store(builder.select(better, here, builder.load(where, align=4)), where, align=4)
-        return context.get_dummy_value()
+            def one(k: Any, mask: Any = None) -> None:
+                value, target = w.load(w.at(left, k), mask), w.at(right, k)
+                w.store(builder.fadd(w.load(target, mask), value) if added else value, target, mask)
 
-    return types.void(a, at, most, place, p), generate
+            def whole_vectors(k: Any, _: list[Any]) -> list[Any]:
+                one(k)
+                return []
+
+            whole = builder.and_(n, w.word(-LANES))
+            rest = builder.sub(n, whole)
+            with builder.if_then(builder.icmp_signed(">", whole, w.word(0))):
+                w.loop(whole, LANES, [], whole_vectors)
+            with builder.if_then(builder.icmp_signed(">", rest, w.word(0))):
+                one(whole, w.first(rest))
+            return context.get_dummy_value()
+
+        return types.void(a, at, out, to, n), generate
+
+    return along
+
+
+move, plus = _along(False), _along(True)
