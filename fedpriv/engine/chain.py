@@ -154,9 +154,9 @@ class Chain:
         loss[everyone.here] = torch.where(every > 0, mean, torch.nan).to(loss.dtype)
 
     def judges(self, rows: Tensor, count: int, data: ClientData) -> bool:
-        """Whether prediction on `count` samples each is work for it: dense layers only, and enough of it."""
+        """Whether prediction on `count` samples each is work for it: no norms among layers, and enough."""
         return (
-            bool((self.layers[:, 0] == LINEAR).all())
+            not bool((self.layers[:, 0] == NORM).any())
             and len(rows) * count * self.products >= _WORTH * _DEARER
             and data.ready
             and data.shared is None
@@ -169,7 +169,7 @@ class Chain:
         `alike`: what clients share is the same for all. Where only a scale and a shift of their own stand
         before the first layer, W (alpha x + beta) = alpha (W x) + W beta, and W x is computed once.
         """
-        from fedpriv.engine.judged import BLOCK, judge
+        from fedpriv.engine.judged import BLOCK, PICTURES, judge
 
         x, count = data.x.flatten(1), index.shape[1]
         first, scale, shift = x.new_zeros(0, 0), x.new_zeros(len(rows)), x.new_zeros(0, 0)
@@ -177,11 +177,16 @@ class Chain:
             first, scale, shift = self._first(rows, x[index[0]])
         loss = torch.empty(len(rows), count)
         right = torch.empty(len(rows), count, dtype=torch.bool)
-        room = BLOCK * int(self.widths.sum())
+        images = bool((self.layers[:, 0] != LINEAR).any())
+        block = PICTURES if images else BLOCK
+        room, layers = block * int(self.widths.sum()), self.layers.copy()
+        layers[:, 4] *= block
         judge(
             *(t.contiguous().numpy() for t in (rows, index, x, data.y, first, scale, shift)),
-            self.widths, self.layers, self.homes, self.by.copy(), self.front,
-            *(np.empty(n, np.float32) for n in (room, room, BLOCK * int(self.widths[0]))),
+            self.widths, layers, self.shapes, self.homes, self.by.copy(), self.front, block,
+            *(np.empty(n, np.float32) for n in (room, room, block * int(self.widths[0]))),
+            *((np.empty(block * self.room[0], np.float32), np.empty(self.room[2], np.float32),
+               np.empty(room, np.int32)) if images else [None] * 3),
             loss.numpy(), right.numpy(),
         )  # fmt: skip
         return loss, right
@@ -191,7 +196,8 @@ class Chain:
         """Whether a client's transform is one scale for all inputs and a shift, the first layer shared."""
         weights = self.widths[0] * self.widths[1]
         return bool(
-            self.homes[0, 1] <= 1
+            self.layers[0, 0] == LINEAR
+            and self.homes[0, 1] <= 1
             and self.front[2] == NOTHING
             and self.layers[0, 2] + weights <= self.sent
             and self.layers[0, 3] < self.sent

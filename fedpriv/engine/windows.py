@@ -1,6 +1,7 @@
 """The largest numbers of windows of images, in compiled code: some channels at a time, a vector of them."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 from llvmlite import ir
@@ -36,22 +37,30 @@ def _window(body: Callable[[Writer, Any, Any, Any, Over, Any], None]) -> Callabl
             numbers = ir.Constant(_PLACES, list(range(LANES)))
             first = builder.add(w.same(builder.trunc(at, _SHORT), _PLACES), numbers)
 
-            def over(sums: Sums, one: Callable[[Any, Any, Sums], Sums]) -> Sums:
-                def row(i: Any, sums: Sums) -> Sums:
-                    def place(j: Any, inside: Sums) -> Sums:
-                        far = builder.add(builder.mul(i, line), builder.mul(j, channels))
-                        here = builder.add(first, w.same(builder.trunc(far, _SHORT), _PLACES))
-                        return one(w.at(source, far), here, inside)
+            def at_place(i: Any, j: Any, sums: Sums, one: Callable[[Any, Any, Sums], Sums]) -> Sums:
+                far = builder.add(builder.mul(i, line), builder.mul(j, channels))
+                here = builder.add(first, w.same(builder.trunc(far, _SHORT), _PLACES))
+                return one(w.at(source, far), here, sums)
 
-                    return w.loop(kw, 1, sums, place)
+            def over_any(sums: Sums, one: Callable[[Any, Any, Sums], Sums]) -> Sums:
+                return w.loop(
+                    kh, 1, sums, lambda i, row: w.loop(kw, 1, row, lambda j, s: at_place(i, j, s, one))
+                )
 
-                return w.loop(kh, 1, sums, row)
+            def over_four(sums: Sums, one: Callable[[Any, Any, Sums], Sums]) -> Sums:
+                for i, j in product((0, 1), (0, 1)):
+                    sums = at_place(w.word(i), w.word(j), sums, one)
+                return sums
 
-            with builder.if_else(builder.icmp_signed("<", width, w.word(LANES))) as (few, all_):
-                with few:
-                    body(w, out, where, first, over, w.first(width))
-                with all_:
-                    body(w, out, where, first, over, None)
+            full = builder.icmp_signed(">=", width, w.word(LANES))
+            two = builder.and_(*(builder.icmp_signed("==", k, w.word(2)) for k in (kh, kw)))
+            with builder.if_else(two) as (usual, other):
+                for case, over in ((usual, over_four), (other, over_any)):
+                    with case, builder.if_else(full) as (all_, few):
+                        with all_:
+                            body(w, out, where, first, over, None)
+                        with few:
+                            body(w, out, where, first, over, w.first(width))
             return context.get_dummy_value()
 
         return types.void(a, at, line, channels, kh, kw, to, which, width), generate
