@@ -21,6 +21,7 @@ _APPLIED: dict[type[nn.Module], int] = {nn.Tanh: TANH, nn.ReLU: RELU, nn.Sigmoid
 _WORTH = 100_000_000  # multiplications a round from which on it pays to compile, once, for some seconds
 _CACHE = 1 << 20  # bytes of weights that clients trained together may have
 _DEARER = 20  # times as much with convolutions, which take longer to compile, and for prediction alone
+_JUDGED = 5  # times as much for prediction with convolutions, of some thousand samples a call
 _ROOM = 1 << 28  # bytes that a worker's numbers may take
 _LARGE = 1 << 16  # weights of a kernel that is left to torch
 _EIGHT = 8  # as in images.py
@@ -157,7 +158,7 @@ class Chain:
         """Whether prediction on `count` samples each is work for it: no norms among layers, and enough."""
         return (
             not bool((self.layers[:, 0] == NORM).any())
-            and len(rows) * count * self.products >= _WORTH * _DEARER
+            and len(rows) * count * self.products >= _WORTH * (_JUDGED if self.room[0] else _DEARER)
             and data.ready
             and data.shared is None
             and rows.dtype == data.x.dtype == torch.float32
