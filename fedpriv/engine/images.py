@@ -69,29 +69,20 @@ def _uncolumns(g: Any, at: Any, shape: Any, frame: Any, cols_: Any, to: Any, wid
 
 
 @compiled
-def _pool(a: Any, at: Any, shape: Any, to: Any, which: Any) -> None:
-    """The largest of each window of an image, into the same array, and where it was, the first of equals."""
+def _pool(a: Any, at: Any, shape: Any, to: Any, which: Any, back: Any) -> None:
+    """The largest of each window of an image, into the same array, and where it was, the first of equals.
+    Or `back`: gradients by the largest are added to those by the image."""
     channels, _, cols, kh, kw, sh, sw, _, _, height, width = shape
+    line = cols * channels
     for y in range(height):
         for x in range(width):
-            begin = at + (y * sh * cols + x * sw) * channels
+            begin = at + y * sh * line + x * sw * channels
             for c in range(0, channels, LANES):
                 some = min(LANES, channels - c)
-                largest(a, begin + c, cols * channels, channels, kh, kw, to + c, which, some)
-            to += channels
-
-
-@compiled
-def _unpool(g: Any, at: Any, n: Any, shape: Any, to: Any, which: Any) -> None:
-    """The gradient by an image's n numbers of that by its largest ones."""
-    channels, _, cols, kh, kw, sh, sw, _, _, height, width = shape
-    g[at : at + n] = 0
-    for y in range(height):
-        for x in range(width):
-            begin = at + (y * sh * cols + x * sw) * channels
-            for c in range(0, channels, LANES):
-                some = min(LANES, channels - c)
-                to_largest(g, begin + c, cols * channels, channels, kh, kw, to + c, which, some)
+                if back:
+                    to_largest(a, begin + c, line, channels, kh, kw, to + c, which, some)
+                else:
+                    largest(a, begin + c, line, channels, kh, kw, to + c, which, some)
             to += channels
 
 
@@ -162,7 +153,7 @@ def forward(
         )
     elif layer[0] == POOL:
         for b in range(n):
-            _pool(a, before + b * wide, shape, after + b * out, which)
+            _pool(a, before + b * wide, shape, after + b * out, which, False)
     else:
         for b in range(n):
             _turn(a, before + b * wide, after + b * out, shape[0], shape[1])
@@ -192,8 +183,9 @@ def backward(
             for b in range(n):
                 _uncolumns(g, before + b * wide, shape, frame, cols, room + b * places * patch, patch)
     elif layer[0] == POOL:
+        g[before : before + n * wide] = 0
         for b in range(n):
-            _unpool(g, before + b * wide, wide, shape, after + b * out, which)
+            _pool(g, before + b * wide, shape, after + b * out, which, True)
     else:
         for b in range(n):
             _turn(g, after + b * out, before + b * wide, shape[1], shape[0])
