@@ -143,8 +143,7 @@ class Source:
     def permutation(self, number: int, device: torch.device | None = None) -> Tensor:
         """A uniformly random order of `number` things, int64, on the CPU or made on a device."""
         if device is None or device.type == "cpu":
-            raw = self._raw([0], 2 * number, 0).view(np.uint64)[0]
-            return torch.from_numpy(raw.argsort(kind="stable"))
+            return torch.from_numpy(_order(self._raw([0], 2 * number, 0).view(np.uint64)[0]))
         words = self.words_there(torch.zeros(1, dtype=torch.int64, device=device), 2 * number)
         low, high = words.view(number, 2).unbind(1)
         return (low | (high - (1 << 31)) << 32).argsort(stable=True)  # signed, in the order of unsigned ones
@@ -163,6 +162,18 @@ def normals_of(sources: Sequence[Source], likes: Sequence[Tensor], step: int = 0
     z = gaussian.numbers_of(heads[which], first[:, None], names)  # [M, 1, GROUP]
     parts = z.view(-1).split([g * gaussian.GROUP for g in groups])
     return [part[: len(like)].to(like.dtype) for part, like in zip(parts, likes, strict=True)]
+
+
+def _order(words: np.ndarray) -> np.ndarray:
+    """What a stable `argsort` gives. The words themselves are sorted, each with its place in its low bits,
+    which takes a sixth of the time or less; only where two are alike above these does the rest decide."""
+    places = np.arange(len(words), dtype=np.uint64)
+    low = np.uint64((1 << max(0, len(words) - 1).bit_length()) - 1)
+    packed = words & ~low | places
+    packed.sort()
+    if ((packed[1:] ^ packed[:-1]) <= low).any():
+        return words.argsort(kind="stable")
+    return (packed & low).view(np.int64)
 
 
 def limit_of(chance: float | Tensor) -> Tensor:

@@ -14,6 +14,7 @@ This simulates the anonymous channel: no addresses and no other traces of a send
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +27,8 @@ from fedpriv.randomness.source import Source
 from fedpriv.rounds.setting import Round
 from fedpriv.uploads.base import Upload
 
-_BLOCK = 1 << 23  # messages put in order at once
+_BLOCK = 1 << 18  # messages put in order at once: what stays in the cache
+_SHORT = 1 << 16  # ids that numpy sorts by their digits
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Shuffled(Upload):
     # -- what travels
 
     def encode(self, messages: Tensor, round_: Round, source: Source) -> tuple[list[Stream], int]:
-        """Streams of consecutive ids, to bound memory: the server sorts by id, so this tells it nothing."""
+        """Streams of consecutive ids, which is faster: the server sorts by id, so this tells it nothing."""
         count, width = messages.shape
         self._last = 0.0
         if self.unit == "model" or not count:
@@ -165,5 +167,9 @@ def id_bytes(width: int) -> int:
 
 def _by_id(stream: Stream) -> Tensor:
     """The values of each id in the order of their arrival, [C, ids]."""
-    ids, order = stream.ids.sort(stable=True)
-    return stream.values[order].view(int(ids[-1] - ids[0]) + 1, -1).T
+    first, last = (int(i) for i in stream.ids.aminmax())
+    if stream.ids.is_cpu and last - first < _SHORT:
+        order = torch.from_numpy((stream.ids - first).numpy().astype(np.uint16).argsort(kind="stable"))
+    else:
+        order = stream.ids.argsort(stable=True)
+    return stream.values[order].view(last - first + 1, -1).T

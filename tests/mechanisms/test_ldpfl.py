@@ -251,7 +251,19 @@ def test_the_delays_are_uniform_and_in_order():
     assert upload.diagnostics() == {"last_arrival": pytest.approx(float(stream.times[-1]))}
 
 
-def test_blocks_of_ids_are_only_about_memory(monkeypatch):
+@pytest.mark.parametrize("short", [1, 1 << 16])
+def test_the_server_collects_each_weight_in_the_order_of_arrival(monkeypatch, short):
+    monkeypatch.setattr("fedpriv.uploads.shuffled._SHORT", short)
+    monkeypatch.setattr("fedpriv.uploads.shuffled._BLOCK", 900)
+    streams, _, received, _ = through(torch.randn(7, 300, generator=seeded(3)))
+    arrived = {}
+    for stream in streams:
+        for one, value in zip(stream.ids.tolist(), stream.values.tolist(), strict=True):
+            arrived.setdefault(one, []).append(value)
+    assert len(streams) == 3 and received.T.tolist() == [arrived[one] for one in range(300)]
+
+
+def test_blocks_of_ids_are_only_about_time_and_memory(monkeypatch):
     monkeypatch.setattr("fedpriv.uploads.shuffled._BLOCK", 50)
     messages = torch.randn(7, 31, generator=seeded(3))
     streams, _, received, _ = through(messages)

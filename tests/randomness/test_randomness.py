@@ -11,7 +11,7 @@ from fedpriv.engine import batches
 from fedpriv.engine.dropout import NamedDropout, check_draws, name_dropouts, sample_names
 from fedpriv.errors import UserError
 from fedpriv.randomness import chacha, compiled, gaussian
-from fedpriv.randomness.source import Source, generator, key_of
+from fedpriv.randomness.source import Source, _order, generator, key_of
 from tests.helpers.draws import source
 
 # -- the generator
@@ -133,6 +133,16 @@ def test_uniform_numbers_chances_and_orders():
     for place in range(5):
         counts = torch.bincount(orders[:, place], minlength=5)
         assert stats.chisquare(counts.numpy()).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 600, 70_000])
+def test_an_order_is_that_of_the_words_and_alike_ones_stay_as_they_were(number):
+    words = source().words([0], 2 * number)[0].numpy().astype(np.uint32).view(np.uint64)
+    assert source().permutation(number).tolist() == words.argsort(kind="stable").tolist()
+    # Alike but for the bits that a place is packed into, or altogether; one of two orders is not the places'.
+    for some in (words << np.uint64(60) | words & np.uint64(1), words & np.uint64(1)):
+        for each in (some, some[::-1]):
+            assert _order(each).tolist() == each.argsort(kind="stable").tolist()
 
 
 def test_a_key_has_all_its_bytes_and_runs_have_keys_of_their_own():
