@@ -20,8 +20,7 @@ NOTHING, TANH, RELU, SIGMOID = 0, 1, 2, 3
 _APPLIED: dict[type[nn.Module], int] = {nn.Tanh: TANH, nn.ReLU: RELU, nn.Sigmoid: SIGMOID}
 _WORTH = 100_000_000  # multiplications a round from which on it pays to compile, once, for some seconds
 _CACHE = 1 << 20  # bytes of weights that clients trained together may have
-_DEARER = 20  # times as much with convolutions, which take longer to compile, and for prediction alone
-_JUDGED = 5  # times as much for prediction with convolutions, of some thousand samples a call
+_DEARER = 20  # times as much with convolutions, which take longer to compile
 _ROOM = 1 << 28  # bytes that a worker's numbers may take
 _LARGE = 1 << 16  # weights of a kernel that is left to torch
 _EIGHT = 8  # as in images.py
@@ -90,11 +89,15 @@ class Chain:
         """Whether samples of a batch meet in a norm, so that no gradient is that of one sample."""
         return bool(((self.layers[:, 0] == NORM) & (self.shapes[:, 0] == 0)).any())
 
+    def worth(self, samples: int, times: int) -> bool:
+        """Whether it pays to compile for that many samples, where it must bring so many times as much."""
+        return samples * self.products >= _WORTH * times
+
     def takes(self, work: Work, data: ClientData) -> bool:
         """Whether this is work for it: training, and enough of it."""
         numbers = [work.rows, work.buffers, data.x, *(data.shared or ())[:1]]
         return (
-            int(work.plan.taken.sum()) * self.products >= _WORTH * (_DEARER if self.room[0] else 1)
+            self.worth(int(work.plan.taken.sum()), _DEARER if self.room[0] else 1)
             and work.plan.index.shape[2] * self.floats * 4 <= _ROOM
             and work.measured is None
             and not (work.private and self.mixes)
@@ -153,75 +156,6 @@ class Chain:
         every = own.sum(1)
         mean = (torch.from_numpy(total) / every.clamp(min=1)).nan_to_num(nan=torch.inf)
         loss[everyone.here] = torch.where(every > 0, mean, torch.nan).to(loss.dtype)
-
-    def judges(self, rows: Tensor, count: int, data: ClientData) -> bool:
-        """Whether prediction on `count` samples each is work for it: no norms among layers, and enough."""
-        return (
-            not bool((self.layers[:, 0] == NORM).any())
-            and len(rows) * count * self.products >= _WORTH * (_JUDGED if self.room[0] else _DEARER)
-            and data.ready
-            and data.shared is None
-            and rows.dtype == data.x.dtype == torch.float32
-        )
-
-    def judge(self, rows: Tensor, index: Tensor, data: ClientData, alike: bool) -> tuple[Tensor, Tensor]:
-        """Losses and right answers [C, N] of networks on samples [C, N], or [1, N] that all have.
-
-        `alike`: what clients share is the same for all. Where only a scale and a shift of their own stand
-        before the first layer, W (alpha x + beta) = alpha (W x) + W beta, and W x is computed once.
-        """
-        from fedpriv.engine.judged import BLOCK, PICTURES, judge
-
-        x, count = data.x.flatten(1), index.shape[1]
-        first, scale, shift = x.new_zeros(0, 0), x.new_zeros(len(rows)), x.new_zeros(0, 0)
-        if alike and self.scaled_alike:
-            first, scale, shift = self._first(rows, x[index[0]])
-        loss = torch.empty(len(rows), count)
-        right = torch.empty(len(rows), count, dtype=torch.bool)
-        images = bool((self.layers[:, 0] != LINEAR).any())
-        block = PICTURES if images else BLOCK
-        room, layers = block * int(self.widths.sum()), self.layers.copy()
-        layers[:, 4] *= block
-        judge(
-            *(t.contiguous().numpy() for t in (rows, index, x, data.y, first, scale, shift)),
-            self.widths, layers, self.shapes, self.homes, self.by.copy(), self.front, block,
-            *(np.empty(n, np.float32) for n in (room, room, block * int(self.widths[0]))),
-            *((np.empty(block * self.room[0], np.float32), np.empty(self.room[2], np.float32),
-               np.empty(room, np.int32)) if images else [None] * 3),
-            loss.numpy(), right.numpy(),
-        )  # fmt: skip
-        return loss, right
-
-    @property
-    def scaled_alike(self) -> bool:
-        """Whether a client's transform is one scale for all inputs and a shift, the first layer shared."""
-        weights = self.widths[0] * self.widths[1]
-        return bool(
-            self.layers[0, 0] == LINEAR
-            and self.homes[0, 1] <= 1
-            and self.front[2] == NOTHING
-            and self.layers[0, 2] + weights <= self.sent
-            and self.layers[0, 3] < self.sent
-        )
-
-    def _first(self, rows: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the first layer makes of samples [N, O]; each client's scale [C] and shift [C, O] of it."""
-        inputs, outputs = (int(n) for n in self.widths[:2])
-        _, _, weight, bias = (int(n) for n in self.layers[0, :4])
-        matrix = rows[0, weight : weight + inputs * outputs].view(outputs, inputs)
-        (scale, alphas), (place, betas) = self.homes.tolist()
-        fixed = torch.from_numpy(self.by)
-        ones = x.new_ones(len(rows))
-        if not self.front[0]:
-            return x @ matrix.T, ones, self._bias(rows, bias, outputs)
-        alpha = rows[:, scale] if alphas else ones * fixed[0, 0]
-        beta = rows[:, place : place + betas] if betas else fixed[1, :1].expand(len(rows), 1)
-        beta = beta.repeat_interleave(inputs // beta.shape[1], 1) * fixed[2] + fixed[3]
-        x = (x * x if self.front[1] else x) * fixed[2]
-        return x @ matrix.T, alpha, beta @ matrix.T + self._bias(rows, bias, outputs)
-
-    def _bias(self, rows: Tensor, place: int, outputs: int) -> Tensor:
-        return rows[:, place : place + outputs] if place >= 0 else rows.new_zeros(len(rows), outputs)
 
     def _given(self, work: Work, data: ClientData, chunk: Chunk) -> tuple[Any, ...]:
         """What compiled.steps is told of samples and layers at every step, and room for its numbers."""

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedpriv.engine import room
+from fedpriv.engine import judging, room
 from fedpriv.engine.base import Engine
 from fedpriv.engine.chain import Chain
 from fedpriv.engine.chunk import Chunk
@@ -324,11 +324,11 @@ class FastEngine(Engine):
         loss = torch.zeros(clients, count, device=self.device, dtype=rows.dtype)
         correct = torch.zeros(clients, count, device=self.device, dtype=torch.bool)
         chain, folds = self._chained(data), alike and self._folds
-        if chain and chain.judges(rows, count, data) and (chain.scaled_alike or not folds):
+        if chain and judging.judges(chain, rows, count, data) and (judging.scaled_alike(chain) or not folds):
 
             def judge(some: slice, those: slice) -> None:
                 seen = index[:1, those] if alike else index[some, those]
-                loss[some, those], correct[some, those] = chain.judge(rows[some], seen, data, alike)
+                loss[some, those], correct[some, those] = judging.judge(chain, rows[some], seen, data, alike)
 
             # Samples are divided where the first layer is the same for all clients, else clients.
             parts = (1, _GROUPS) if alike else (_GROUPS, 1)

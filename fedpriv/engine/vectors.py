@@ -40,6 +40,8 @@ class Writer:
         self.number, self.word = ir.FloatType(), ir.IntType(64)
         self.vector = ir.VectorType(self.number, LANES)
         self.nothing = ir.Constant(self.vector, [self.number(0.0)] * LANES)
+        self.places = ir.VectorType(ir.IntType(32), LANES)
+        self.counted = ir.Constant(self.places, list(range(LANES)))  # 0, 1, 2, ...
 
     def place(self, position: int, value: Any, begin: Any) -> Any:
         """Where an argument's numbers begin."""
@@ -53,15 +55,13 @@ class Writer:
         """A vector of the same number."""
         empty = ir.Constant(kind, ir.Undefined)
         first = self.b.insert_element(empty, value, ir.IntType(32)(0))
-        return self.b.shuffle_vector(
-            first, empty, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        )
+        return self.b.shuffle_vector(first, empty, ir.Constant(self.places, [0] * LANES))
 
     def first(self, count: Any) -> Any:
         """Which numbers of a vector are among the first `count`."""
-        words = ir.VectorType(ir.IntType(32), LANES)
-        some = self.same(self.b.trunc(count, ir.IntType(32)), words)
-        return self.b.icmp_signed("<", ir.Constant(words, list(range(LANES))), some)
+        return self.b.icmp_signed(
+            "<", self.counted, self.same(self.b.trunc(count, ir.IntType(32)), self.places)
+        )
 
     def load(self, pointer: Any, mask: Any = None) -> Any:
         """A vector, or zeros outside of a mask."""

@@ -13,7 +13,6 @@ Sums = list[Any]
 # What becomes of sums over a window's places, by what becomes of them at one: a pointer, and where that is.
 Over = Callable[[Sums, Callable[[Any, Any, Sums], Sums]], Sums]
 _SHORT = ir.IntType(32)
-_PLACES = ir.VectorType(_SHORT, LANES)
 
 
 def _window(body: Callable[[Writer, Any, Any, Any, Over, Any], None]) -> Callable[..., None]:
@@ -34,12 +33,11 @@ def _window(body: Callable[[Writer, Any, Any, Any, Over, Any], None]) -> Callabl
             w = Writer(context, builder, signature)
             source, out = w.place(0, a, at), w.at(w.place(0, a, to), w.word(0))
             where = builder.bitcast(w.place(7, which, to), w.vector.as_pointer())
-            numbers = ir.Constant(_PLACES, list(range(LANES)))
-            first = builder.add(w.same(builder.trunc(at, _SHORT), _PLACES), numbers)
+            first = builder.add(w.same(builder.trunc(at, _SHORT), w.places), w.counted)
 
             def at_place(i: Any, j: Any, sums: Sums, one: Callable[[Any, Any, Sums], Sums]) -> Sums:
                 far = builder.add(builder.mul(i, line), builder.mul(j, channels))
-                here = builder.add(first, w.same(builder.trunc(far, _SHORT), _PLACES))
+                here = builder.add(first, w.same(builder.trunc(far, _SHORT), w.places))
                 return one(w.at(source, far), here, sums)
 
             def over_any(sums: Sums, one: Callable[[Any, Any, Sums], Sums]) -> Sums:
@@ -87,7 +85,7 @@ def _most(w: Writer, out: Any, where: Any, first: Any, over: Over, mask: Any) ->
 def _back(w: Writer, out: Any, where: Any, first: Any, over: Over, mask: Any) -> None:
     """a[which[to + i]] += a[to + i]."""
     b = w.b
-    gradient, place = w.load(out, mask), b.bitcast(w.load(where, mask), _PLACES)
+    gradient, place = w.load(out, mask), b.bitcast(w.load(where, mask), w.places)
 
     def one(pointer: Any, here: Any, _: Sums) -> Sums:
         more = b.select(b.icmp_signed("==", place, here), gradient, w.nothing)
