@@ -149,6 +149,9 @@ def result_table(summary: dict[str, Any], privacy: dict[str, Any], folder: objec
         cells = [_accuracy(summary[f"accuracy_{view}_{k}"]) for k in ("last", "mean_last10", "best")]
         table.add_row(text, *cells)
     console.print(table)
+    if "accuracy_global_validation" in summary:
+        local, whole = (_accuracy(summary[f"accuracy_{view}_validation"]) for view in views)
+        console.print(f"held out  local {local}, global {whole}, last round; never trained on")
     size = summary["uplink_bytes"] / 1e6
     console.print(f"privacy   {privacy_line(privacy)}", soft_wrap=True)
     console.print(f"cost      {summary['rounds']} rounds, {summary['seconds']:.1f} s, {size:,.1f} MB uplink")

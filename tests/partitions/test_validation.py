@@ -68,9 +68,13 @@ def test_accuracy_is_that_on_the_held_out_samples(config, more):
 def test_it_is_in_the_tables_only_where_it_is_asked_for(fedpriv, one_run):
     import json
 
-    assert fedpriv("run", *SMALL, "rounds=1", "dp=none", "validation=0.2").code == 0
+    done = fedpriv("run", *SMALL, "rounds=1", "dp=none", "validation=0.2")
+    assert done.code == 0
     lines = (one_run() / "metrics.csv").read_text().splitlines()
     row = dict(zip(lines[0].split(","), lines[1].split(","), strict=True))
     summary = json.loads((one_run() / "summary.json").read_text())
     for view in ("local", "global"):
         assert summary[f"accuracy_{view}_validation"] == float(row[f"accuracy_{view}_validation"])
+    local, whole = (summary[f"accuracy_{view}_validation"] for view in ("local", "global"))
+    assert f"held out  local {local:.3f}, global {whole:.3f}, last round" in done.out
+    assert "held out" not in fedpriv("run", *SMALL, "rounds=1", "dp=none").out
