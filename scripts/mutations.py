@@ -417,6 +417,17 @@ FAULTS = (
         compiled=True,
     ),
     Fault(
+        "compiled steps take a sum of squares that vanished for nothing",
+        {"+ out * _LOST": "+ 0 * _LOST"},
+        (f"{CHAIN}a_gradient_whose_factors_squares_vanish_is_clipped[compiled]",),
+        compiled=True,
+    ),
+    Fault(
+        "norms take a sum of squares that vanished for nothing",
+        {"return 2 * count * torch.finfo(dtype).tiny": "return 0.0"},
+        (f"{CHAIN}a_gradient_whose_factors_squares_vanish_is_clipped[torch]",),
+    ),
+    Fault(
         "compiled steps keep a sample that overflowed",
         {"if not np.isfinite(norm):  # nothing": "if norm < 0:  # nothing"},
         (f"{CHAIN}one_bad_sample_moves_a_private_step_no_further_than_any_other[tanh-none-nan]",),

@@ -222,7 +222,7 @@ def _layers(
             if not layers or layers[-1][1] != NOTHING:
                 return None
             layers[-1][1] = _APPLIED[kind]
-        elif isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1):
+        elif _flattens(layer):
             if image and 1 not in (shape[0], prod(shape[1:])):
                 add(TURN, [], [prod(shape[1:]), shape[0]], prod(shape))
             shape, image = (prod(shape),), False
@@ -244,6 +244,8 @@ def _layers(
             sizes = [_pair(v) for v in (layer.kernel_size, layer.stride, layer.padding)]
             (kh, kw), (sh, sw), (ph, pw) = sizes
             height, width = (shape[1] + 2 * ph - kh) // sh + 1, (shape[2] + 2 * pw - kw) // sw + 1
+            if min(height, width) < 1:
+                return None  # which torch refuses in its own words
             channels, patch = shape[0], -(-(shape[0] * kh * kw + 1) // _EIGHT) * _EIGHT
             sizes_of = [*shape, kh, kw, sh, sw, ph, pw, height, width]
             if isinstance(layer, nn.Conv2d):
@@ -262,8 +264,8 @@ def _layers(
             continue
         else:
             return None
-        if weight < 0 and any(True for _ in layer.parameters()):
-            return None  # one layer under two names
+        if len(list(layer.parameters())) != (weight >= 0) + (bias >= 0):
+            return None  # one layer under two names, or one parameter in two layers
     if not layers or layers[-1][:2] != [LINEAR, NOTHING]:
         return None
     return layers, shapes, widths, tuned, (patches, kernels, 2 * kernels)
@@ -277,6 +279,11 @@ def _normal(layer: nn.GroupNorm | nn.BatchNorm1d, shape: tuple[int, ...]) -> boo
     return type(layer) is nn.BatchNorm1d and layer.affine and averages and shape == (layer.num_features,)
 
 
+def _flattens(layer: nn.Module) -> bool:
+    """Whether it makes one row of each sample, and does nothing else."""
+    return type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1)
+
+
 def _simple(layer: nn.Conv2d | nn.MaxPool2d) -> bool:
     """Whether it is one of ours: small kernels, nothing unusual about them."""
     if isinstance(layer, nn.MaxPool2d):
@@ -288,4 +295,4 @@ def _simple(layer: nn.Conv2d | nn.MaxPool2d) -> bool:
 
 
 def _pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else (value[0], value[1])
+    return (value, value) if isinstance(value, int) else (value[0], value[-1])  # torch takes (2,) for (2, 2)

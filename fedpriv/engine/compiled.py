@@ -16,18 +16,22 @@ from fedpriv.randomness.compiled import add_normals
 
 LINEAR, NORM = 0, 4  # other kinds of layers are those of images.py
 NOTHING, TANH, RELU, SIGMOID = 0, 1, 2, 3  # what is applied to their outputs
+_END = np.float32(9.02)  # from here on the nearest number to tanh is one
+_LOST = 2 * float(np.finfo(np.float32).tiny)  # a sum of squares may lack this for each that counts as zero
 
 
 @compiled
 def _tanh(z: Any) -> Any:
     """By Lambert's continued fraction of a quarter, doubled twice."""
-    x = np.float32(0.25) * min(max(z, np.float32(-9)), np.float32(9))
+    x = np.float32(0.25) * min(max(z, -_END), _END)
     s = x * x
     over = x * (np.float32(135135) + s * (np.float32(17325) + s * (np.float32(378) + s)))
     under = np.float32(62370) + s * (np.float32(3150) + s * np.float32(28))
     t = over / (np.float32(135135) + s * under)
     t = np.float32(2) * t / (np.float32(1) + t * t)
     t = np.float32(2) * t / (np.float32(1) + t * t)
+    t = np.float32(1) if z > _END else t  # and from there on its slope is zero
+    t = np.float32(-1) if z < -_END else t
     return t if z == z else z
 
 
@@ -58,7 +62,7 @@ def _slope(g: Any, seen: Any, at: Any, n: Any, how: Any) -> None:
             g[i] *= seen[i] * (np.float32(1) - seen[i])
     elif how == RELU:
         for i in range(n):
-            g[i] = g[i] if seen[i] > 0 else np.float32(0)
+            g[i] = np.float32(0) if seen[i] <= 0 else g[i]  # what is no number stays none
 
 
 @compiled
@@ -70,6 +74,7 @@ def cross_entropy(z: Any, g: Any, at: Any, classes: Any, label: Any) -> Any:
         most = max(most, z[i])
     for i in range(classes):
         g[i] = np.exp(z[i] - most)
+    for i in range(classes):  # apart from the above: how it is rounded must not depend on where both lie
         total += g[i]
     for i in range(classes):
         g[i] /= total
@@ -221,8 +226,8 @@ def steps(
                 if layers[m, 0] == LINEAR:
                     for b in range(n if private else 0):
                         left, right = before + b * wide, after + b * out
-                        inside = np.float64(dot(a, left, a, left, wide)) + (layers[m, 3] >= 0)
-                        norms[b] += inside * np.float64(dot(g, right, g, right, out))
+                        inside = np.float64(dot(a, left, a, left, wide)) + wide * _LOST + (layers[m, 3] >= 0)
+                        norms[b] += inside * (np.float64(dot(g, right, g, right, out)) + out * _LOST)
                     if wanted:
                         weight = row + layers[m, 2]
                         product(g, after, out, 1, flat, weight, wide, g, before, wide, n, wide, out, 0)

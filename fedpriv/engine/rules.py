@@ -104,6 +104,19 @@ def rounding(energy: Tensor) -> Tensor:
     return 4 * torch.finfo(energy.dtype).eps * energy
 
 
+def lost(count: int, dtype: torch.dtype) -> float:
+    """The most that a sum of `count` squares can lack because the smallest of them count as zero."""
+    return 2 * count * torch.finfo(dtype).tiny
+
+
+def length(values: Tensor) -> Tensor:
+    """The norm of what is behind the first two axes, never too small, for what it is multiplied with may be
+    huge."""
+    count = values.shape[2:].numel()
+    norms: Tensor = torch.linalg.vector_norm(values.flatten(2), dim=2) + lost(count, values.dtype) ** 0.5
+    return norms
+
+
 def gram_or_direct(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor | None]:
     """||sum_t g_t a_t^T||_F^2 per sample for a [N, T, I], g [N, T, O], by the cheaper of two ways, [N].
 
@@ -114,7 +127,9 @@ def gram_or_direct(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor | None]:
     gram, direct = times * (inputs + outputs), inputs * outputs
     if gram <= direct and not (direct <= SMALL and times * gram > PASSES * direct):
         squares = (torch.bmm(a, a.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))).sum((1, 2))
-        squares = squares + rounding(a.square().sum((1, 2)) * g.square().sum((1, 2)))
+        ours, theirs = a.square().sum((1, 2)), g.square().sum((1, 2))
+        squares = squares + rounding(ours * theirs)
+        squares = squares + ours * lost(times * outputs, a.dtype) + theirs * lost(times * inputs, a.dtype)
         return squares.clamp(min=0), None
     each = torch.bmm(g.transpose(1, 2), a)
     return each.square().sum((1, 2)), each
@@ -164,8 +179,7 @@ class Matrix(Stacked):
     def square_norms(self, tape: list[Tensor]) -> Tensor:
         a, g = tape
         if a.shape[2] == 1:
-            norms: Tensor = torch.linalg.vector_norm(a, dim=(2, 3)) * torch.linalg.vector_norm(g, dim=(2, 3))
-            result = norms.square()
+            result = (length(a) * length(g)).square()
         else:
             squares, each = gram_or_direct(a.flatten(0, 1), g.flatten(0, 1))
             result = squares.view(a.shape[:2])

@@ -122,14 +122,14 @@ def product(
     A panel of B that many rows meet is copied before: its rows lie pages apart, and a processor remembers
     where only some pages are.
     """
-    deep = -(-count // -(-count // DEEP))  # which does not depend on the rows, so that no sum does
     copied = rows >= MET and next_b > PANEL and columns >= PANEL
-    room = np.empty(deep * PANEL + LANES if copied else 0, np.float32)
+    room = np.empty(min(count, DEEP) * PANEL + LANES if copied else 0, np.float32)
     begin = -(room.ctypes.data // 4) % LANES  # whole lines of the cache
-    for k in range(0, count, deep):
+    # Parts of a fixed size: how a sum is rounded depends neither on the rows nor on how much comes behind it.
+    for k in range(0, count, DEEP):
         _part(
             a, at + k * along, down, along, b, bt + k * next_b, next_b, c, ct, next_c, rows, columns,
-            min(deep, count - k), 1 if k else more, room, begin,
+            min(DEEP, count - k), 1 if k else more, room, begin,
         )  # fmt: skip
 
 
@@ -240,17 +240,19 @@ def add(
     out: Any, at: Any, rows: Any, begin: Any, n: Any, count: Any, by: Any, first: Any, apart: Any
 ) -> None:
     """out[at:][:n] += the sum of `count` rows, of which one is weighted with by[first], the next `apart`."""
-    target, whole = out[at : at + n], count - count % 4
-    for b in range(0, whole, 4):
-        place, weight = begin + b * n, first + b * apart
-        p, q, r, s = by[weight], by[weight + apart], by[weight + 2 * apart], by[weight + 3 * apart]
-        four = rows[place : place + 4 * n]
+    target, nothing = out[at : at + n], np.float32(0)
+    for b in range(0, count, 4):
+        place, weight, left = begin + b * n, first + b * apart, min(count - b, 4) - 1
+        p, one = by[weight], rows[place : place + n]
+        # Behind the last a row again that counts for nothing: sums are rounded as if there were more.
+        j, k, m = min(1, left), min(2, left), min(3, left)
+        q = by[weight + j * apart] if j == 1 else nothing
+        r = by[weight + k * apart] if k == 2 else nothing
+        s = by[weight + m * apart] if m == 3 else nothing
+        two, three = rows[place + j * n : place + (j + 1) * n], rows[place + k * n : place + (k + 1) * n]
+        four = rows[place + m * n : place + (m + 1) * n]
         for i in range(n):
-            target[i] += p * four[i] + q * four[n + i] + r * four[2 * n + i] + s * four[3 * n + i]
-    for b in range(whole, count):
-        p, one = by[first + b * apart], rows[begin + b * n : begin + (b + 1) * n]
-        for i in range(n):
-            target[i] += p * one[i]
+            target[i] += p * one[i] + q * two[i] + r * three[i] + s * four[i]
 
 
 @compiled

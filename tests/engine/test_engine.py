@@ -14,6 +14,7 @@ from fedpriv.engine.data import ClientData
 from fedpriv.engine.dropout import sample_names
 from fedpriv.engine.fast import FastEngine
 from fedpriv.engine.loop import LoopEngine
+from fedpriv.engine.rules import gram_or_direct
 from fedpriv.engine.tape import Batch, GhostNet, VmapNet, cross_entropy, stack
 from fedpriv.engine.work import Private, Work
 from fedpriv.errors import UserError
@@ -422,3 +423,13 @@ def test_alexnet_private_round_equals_the_loop(monkeypatch):
     monkeypatch.setitem(MODELS, "alexnet", (partial(alexnet.alexnet, dropout=0.0), (3, 63, 63)))
     (fast, _, _), (loop, _, _) = both("alexnet", round_of)
     torch.testing.assert_close(fast, loop)
+
+
+def test_norms_from_products_of_products_count_what_vanishes():
+    """Inputs of 1e18 and slopes of 6e-20: the Gram matrix of these is zero in floats, the gradient is not."""
+    a, g = torch.zeros(1, 2, 40), torch.full((1, 2, 40), 6e-20)
+    a[0, 0] = 1e18
+    torch.set_flush_denormal(True)
+    squares, each = gram_or_direct(a, g)
+    exact = torch.bmm(g.double().transpose(1, 2), a.double()).square().sum()
+    assert each is None and exact > 1 and squares[0] >= exact * 0.999
