@@ -96,7 +96,7 @@ DISCRETE = tuple(
 # -- what a round may cost
 
 # Kernels of a local step of all clients, over two steps. A plain step of the small network takes 36 and a
-# private one 52; a draw of noise takes 203 and serves both steps. More layers, more kernels.
+# private one 56; a draw of noise takes 203 and serves both steps. More layers, more kernels.
 STEP = 190
 STEPS = {
     "cnn": 310, "cnn_two_layer": 325, "vgg_small": 285, "lstm": 500,  # four words, and two layers
