@@ -119,13 +119,13 @@ def _from_text(error: BaseException) -> str:
         return f"{key}={cut(given)}: must be {wanted}" if key else f"{_first_line(cause)} {_HINT}"
     if named and ("not in" in text or "No match in the defaults list" in text):
         written = re.search(r"append to your config use \+(\S+)", text)
-        return _unknown(cut(written.group(1) if written else named.lstrip("+~")))
+        return unknown(cut(written.group(1) if written else named.lstrip("+~")))
     key = getattr(cause, "full_key", None)
     first = _first_line(cause or error)
     return f"{key}: {first} {_HINT}" if key and key not in first else f"{first} {_HINT}"
 
 
-def _unknown(override: str) -> str:
+def unknown(override: str) -> str:
     """No such key: what was meant, or what there is."""
     key = override.partition("=")[0].partition(".")[0]
     known = [k for k, _, _ in described()] + list(GROUPS) + ["dp", "agg"]

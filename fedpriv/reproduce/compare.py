@@ -13,6 +13,8 @@ Verdicts on a printed number
 Verdicts on two cells of a claim, by the differences seed by seed
   three seeds or more  ties where their 95 % interval (Student's t) holds zero or their mean is below 0.005
   one or two           ties where the mean is below 0.01, or the two disagree on the sign
+A diverged run makes no claim hold or fail; a claim one of whose values has cells, but no number, holds in
+part at best.
 """
 
 import itertools
@@ -109,6 +111,7 @@ class Held:
     fails: int
     seeds: int = 0  # the fewest behind a comparison
     reading: str = ""
+    missing: tuple[str, ...] = ()  # values of the claim that have cells, and no number
 
     @property
     def verdict(self) -> str:
@@ -116,6 +119,8 @@ class Held:
             return "not run"
         if self.fails:
             return "fails" if not self.holds else "mixed"
+        if self.missing:
+            return "in part"
         return "holds" if self.holds > self.ties else "ties"
 
 
@@ -237,7 +242,10 @@ class Comparison:
                 if both := sorted(a.keys() & b.keys()):
                     counts[compared([a[seed] - b[seed] for seed in both])] += 1
                     seeds.append(len(both))
-        return Held(claim, view, **counts, seeds=min(seeds, default=0), reading=reading)
+        there = [key for key in self.keys() if self._meant(key, only)]
+        told = {key[place] for key in there if self._by_seed(key, name)}
+        missing = tuple(v for v in claim.values if v in {key[place] for key in there} - told)
+        return Held(claim, view, **counts, seeds=min(seeds, default=0), reading=reading, missing=missing)
 
     def _by_seed(self, key: Key, name: str) -> dict[int, float]:
         """Of the runs that did not diverge."""

@@ -49,7 +49,8 @@ def draw(comparison: Comparison) -> Figure | None:
     by = [wanted["line"]] if isinstance(wanted.get("line"), str) else wanted.get("line", [])
     every = comparison.keys()
     lines = list(dict.fromkeys(_part(comparison, key, by) for key in every))
-    name = wanted.get("y") or comparison.recipe.values.get("accuracy", "accuracy_global_last")
+    y, values = wanted.get("y", "accuracy"), comparison.recipe.values
+    name = values.get(y, "accuracy_global_last" if y == "accuracy" else y)
     label = "accuracy on the whole test set" if wanted["x"] == "round" else name.replace("_", " ")
     for panel, one in zip(panels, grid.flat, strict=False):
         inside = [k for k in comparison.cells if _part(comparison, k, apart) == panel]

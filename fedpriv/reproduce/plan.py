@@ -11,7 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedpriv.config import identity
-from fedpriv.config.composing import compose, expand
+from fedpriv.config.checks import check
+from fedpriv.config.composing import compose, expand, in_one_line
+from fedpriv.config.mistakes import unknown
 from fedpriv.config.schema import GROUPS
 from fedpriv.device import kind_of_device
 from fedpriv.errors import UserError
@@ -51,7 +53,7 @@ def jobs_of(
     found = []
     for recipe in recipes:
         for cell in recipe.cells(scale, only):
-            config = composed((*cell.overrides, f"device={device}"))
+            config = _sound(recipe, cell, device)
             for seed in range(seeds or recipe.seeds(scale)):
                 config = copy.copy(config)
                 config.seed = seed
@@ -61,17 +63,30 @@ def jobs_of(
     return sorted(found, key=lambda job: job.seed)
 
 
+def _sound(recipe: Recipe, cell: Cell, device: str) -> DictConfig:
+    """The config of a cell; what cannot be run is refused with the cell's name."""
+    try:
+        with in_one_line():
+            return composed((*cell.overrides, f"device={device}"))
+    except UserError as problem:
+        raise UserError(f"{recipe.name}, {cell}: {problem}") from problem
+
+
 def composed(overrides: Iterable[str]) -> DictConfig:
-    """What Hydra makes of a cell; the choice of options, which takes it long, is made once and kept."""
+    """What Hydra makes of a cell, checked as a run is; the choice of options, which takes it long, is made
+    once and kept. What a part of somebody's own can be given is asked while composing."""
     given = [expand(override) for override in overrides]
-    config = copy.deepcopy(_chosen(tuple(o for o in given if o.partition("=")[0] in GROUPS)))
-    for override in OverridesParser.create().parse_overrides(
-        [o for o in given if o.partition("=")[0] not in GROUPS]
-    ):
+    own = {o.partition("._target_=")[0] for o in given if "._target_=" in o}
+    first = [o for o in given if o.partition("=")[0] in GROUPS or o.partition(".")[0] in own]
+    config = copy.deepcopy(_chosen(tuple(first)))
+    for override in OverridesParser.create().parse_overrides([o for o in given if o not in first]):
+        if override.key_or_group.partition(".")[0] not in config:
+            raise UserError(unknown(str(override.input_line)))
         try:
-            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+            OmegaConf.update(config, override.key_or_group, override.value(), merge=True, force_add=True)
         except OmegaConfBaseException as problem:
             raise UserError(f"{override.input_line}: {str(problem).splitlines()[0]}") from problem
+    check(config)
     return config
 
 

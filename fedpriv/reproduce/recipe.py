@@ -40,18 +40,13 @@ import yaml
 from fedpriv.config.composing import expand
 from fedpriv.config.limits import cut
 from fedpriv.errors import UserError
-from fedpriv.reproduce import reference
+from fedpriv.reproduce import reference, sound
 from fedpriv.reproduce.reference import Printed
 
 Scale = Literal["smoke", "cpu", "full"]
 SCALES: tuple[Scale, ...] = ("smoke", "cpu", "full")
 # A smoke run shows that everything fits together, not what comes of it.
 SMOKE = ("rounds=1", "local_steps=1")
-_KEYS = {
-    "title", "base", "axes", "when", "omit", "values", "also", "read", "left_out", "table", "figure",
-    "claims", "scales", "notes",
-}  # fmt: skip
-_FIGURE_KEYS = {"x", "y", "line", "panel"}
 READING = "reading"
 Rule = dict[str, tuple[str, ...]]  # fact or axis: allowed values
 
@@ -84,10 +79,16 @@ class Claim:
 
 class Recipe:
     def __init__(self, name: str, content: Mapping[str, Any]):
-        if unknown := set(content) - _KEYS:
-            raise ValueError(f"conf/paper/{name}.yaml: unknown keys {sorted(unknown)}")
         self.name = name
-        self.paper, _, self.artifact = name.partition("/")
+        try:
+            sound.check_shape(content, SCALES)
+            self._take(content)
+            sound.check(self)
+        except ValueError as problem:
+            raise ValueError(f"conf/paper/{name}.yaml: {problem}") from problem
+
+    def _take(self, content: Mapping[str, Any]) -> None:
+        self.paper, _, self.artifact = self.name.partition("/")
         self.title: str = content["title"]
         self.base = _split(content.get("base"))
         self.axes = {
@@ -109,37 +110,19 @@ class Recipe:
         self.scales: dict[str, Any] = content.get("scales", {})
         self.figure: dict[str, Any] | None = content.get("figure")
         self.notes: str = " ".join(content.get("notes", "").split())
-        self._check()
 
     @property
     def readings(self) -> list[str]:
         """Ours first, then those beside it; none where a paper can be read in one way only."""
         return list(self.axes.get(READING, ()))
 
-    def _check(self) -> None:
-        """Refuse a recipe that names an axis or a value it does not have."""
-        shown = [*self.table["rows"], *self.table["columns"]]
-        if sorted(shown) != sorted(self.axes):
-            self._wrong(f"the table shows {shown}, the axes are {list(self.axes)}")
-        cuts = [
-            cut for scale in self.scales.values() for cut in (scale.get("only", {}), *scale.get("omit", ()))
-        ]
-        more = [rule for scale in self.scales.values() for rule, _ in _rules(scale.get("when", ()))]
+    def rules(self) -> list[Rule]:
+        """Every choice of axes and values that it makes."""
+        scales = self.scales.values()
+        cuts = [_texts(cut) for s in scales for cut in (s.get("only", {}), *s.get("omit", ()))]
+        more = [rule for s in scales for rule, _ in _rules(s.get("when", ()))]
         claimed = [_texts(c.only) | {c.axis: c.values} for c in self.claims]
-        for rule in (*(r for r, _ in self.when), *self.omit, *map(_texts, cuts), *more, *claimed):
-            for axis, values in rule.items():
-                unknown = [
-                    v for v in values if not any(reference.same(v, own) for own in self.axes.get(axis, ()))
-                ]
-                if axis not in self.axes or unknown:
-                    self._wrong(f"no axis {axis} with {', '.join(unknown)}")
-        if self.figure and (unknown := sorted(set(self.figure) - _FIGURE_KEYS)):
-            self._wrong(f"figure: unknown keys {unknown}")
-        if self.figure and self.figure["x"] == "round" and "y" in self.figure:
-            self._wrong(f"figure: over rounds there is accuracy only, no {self.figure['y']}")
-
-    def _wrong(self, what: str) -> None:
-        raise ValueError(f"conf/paper/{self.name}.yaml: {what}")
+        return [*(rule for rule, _ in self.when), *self.omit, *cuts, *more, *claimed]
 
     # -- what is run
 
@@ -208,6 +191,8 @@ def _metric(claim: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _rules(content: Any) -> list[tuple[Rule, tuple[str, ...]]]:
+    if any(not isinstance(each, list) or len(each) != 2 for each in content):
+        raise ValueError("a rule of `when` is a list of two: [{axis: value}, overrides]")
     return [(_texts(facts), _split(overrides)) for facts, overrides in content]
 
 
@@ -216,6 +201,8 @@ def _where(facts: Mapping[str, str], rules: list[tuple[Rule, tuple[str, ...]]]) 
 
 
 def _split(overrides: Any) -> tuple[str, ...]:
+    if not isinstance(overrides, str | None):
+        raise ValueError(f"overrides are one text of key=value, not {cut(overrides)}")
     return tuple(shlex.split(overrides or ""))
 
 

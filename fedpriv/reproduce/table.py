@@ -189,7 +189,8 @@ def remarks(comparison: Comparison) -> list[str]:
 def counted(held: Held) -> str:
     """How often a claim holds, and on how many seeds that stands."""
     seeds = f", {held.seeds} seed{'s' if held.seeds > 1 else ''}" if held.seeds else ""
-    return f"{held.holds} hold, {held.ties} tie, {held.fails} fail{seeds}"
+    missing = f"; no number of {', '.join(held.missing)}" if held.missing else ""
+    return f"{held.holds} hold, {held.ties} tie, {held.fails} fail{seeds}{missing}"
 
 
 def quoted(comparison: Comparison) -> list[str]:

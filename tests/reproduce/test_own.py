@@ -1,12 +1,16 @@
 """A recipe of one's own runs, resumes and is tabulated; what never came and what diverged is called so."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from fedpriv.reproduce import recipe, rows
+from fedpriv.reproduce.compare import Comparison
+from fedpriv.reproduce.draw import draw
+from fedpriv.reproduce.recipe import Claim
 from fedpriv.reproduce.report import render
-from fedpriv.reproduce.table import as_markdown, told
+from fedpriv.reproduce.table import as_markdown, counted, told
 from tests.helpers.results import result
 
 MINE = """\
@@ -39,9 +43,30 @@ def test_it_runs_resumes_and_is_tabulated(fedpriv, tmp_path):
         ("title: x\n", "axes is missing"),
         ("- 1\n", "no sound recipe"),
         ("title: [\n", "no sound recipe"),
-        (MINE + "colour: red\n", "unknown keys"),
+        (MINE + "colour: red\n", "unknown key colour"),
+        (MINE + "claim: []\n", "did you mean claims?"),
         (MINE.replace("rows: [epsilon]", "rows: [method]"), "the table shows"),
-        (MINE.replace("epsilon=8", "epsilom=8"), "epsilom"),
+        (MINE.replace("epsilon=8", "epsilom=8"), "did you mean epsilon?"),
+        (
+            MINE.replace("epsilon=8", "epsilon=8 rounds=-4"),
+            "own/mine, epsilon=8: rounds=-4: must be at least 1",
+        ),
+        (MINE.replace("epsilon=8", "transform.alpha=pixel"), "transform.alpha=pixel: no such option"),
+        (MINE.replace("epsilon=8", "aggregator._target_=nowhere.None"), "cannot be imported"),
+        (MINE.replace("base: d", "base: [d").replace("threads=1", "threads=1]"), "overrides are one text"),
+        (MINE + "when: [rounds=1]\n", "a list of two"),
+        (MINE.replace("columns: []", "columns: epsilon"), "columns must be axes in brackets"),
+        (MINE + "values: {accuracy: nosuch}\n", "there is no nosuch; there are accuracy_local_best"),
+        (MINE + "figure: {x: nosuch}\n", "x: there is no nosuch; there are round, epsilon"),
+        (MINE + "figure: {x: epsilon, y: nosuch}\n", "y: there is no nosuch"),
+        (MINE + "figure: {y: accuracy}\n", "x is missing"),
+        (MINE + "figure: {x: epsilon, line: nosuch}\n", "there is no nosuch; there are epsilon"),
+        (MINE + "figure: {x: round}\n", "one line would be drawn through every epsilon"),
+        (MINE + "claims: [{text: t, axis: epsilon, values: [8, 2], metric: foo}]\n", "no metric foo"),
+        (MINE + "scales: {fulll: {seeds: 3}}\n", "did you mean full?"),
+        (MINE + "scales: {full: {seed: 3}}\n", "did you mean seeds?"),
+        (MINE + "scales: {full: {seeds: three}}\n", "seeds: three is no whole number"),
+        (MINE + "scales: {full: {seeds: 0}}\n", "seeds: 0 is no whole number of at least 1"),
     ],
 )
 def test_mistakes_are_one_line(fedpriv, tmp_path, content, words):
@@ -50,6 +75,57 @@ def test_mistakes_are_one_line(fedpriv, tmp_path, content, words):
     done = fedpriv("reproduce", "./mine.yaml", "--dry-run")
     assert done.code == 2 and done.err.count("\n") == 1 and "Traceback" not in done.err
     assert words in done.err, done.err
+
+
+OWN = """\
+from fedpriv.aggregators.base import Aggregator
+
+
+class Halved(Aggregator):
+    def __init__(self, *, by: float = 2.0):
+        self.by = by
+
+    def __call__(self, uploads, round_):
+        return uploads.mean(0) / self.by
+"""
+
+
+def test_a_part_of_ones_own_runs_in_a_recipe(fedpriv, tmp_path):
+    """Its identity as planned is that of its run, with what the class takes and with what the recipe sets."""
+    (tmp_path / "halved.py").write_text(OWN)
+    own = "aggregator._target_=halved.Halved"
+    (tmp_path / "mine.yaml").write_text(
+        MINE.replace("epsilon=2, 8: epsilon=8", f"{own}, 8: {own} aggregator.by=4")
+    )
+    done = fedpriv("reproduce", "./mine.yaml")
+    assert done.code == 0 and "2 of 2 runs done" in done.out, done.out + done.err
+    assert "2 runs, 2 done, 0 to do" in fedpriv("reproduce", "./mine.yaml").out
+
+
+def test_a_claim_about_what_has_no_number_holds_in_part(tmp_path):
+    """privatefl/table7: tanh with PrivateFL, tanh, relu under CDP; the first is not run."""
+    cells = {("cdp", "relu"): 0.5, ("cdp", "tanh"): 0.6}
+    numbers = {
+        (dp, method, epsilon): {"accuracy_local_best": accuracy}
+        for (dp, method), accuracy in cells.items()
+        for epsilon in "2468"
+    }
+    made = result("privatefl/table7", tmp_path, numbers)
+    claim = Claim("all", "method", ("tanh+privatefl", "tanh", "relu"), {"dp": "cdp"})
+    held = made._held(claim, "local", "accuracy_local_best", "same rate")
+    assert (held.holds, held.missing, held.verdict) == (4, ("tanh+privatefl",), "in part")
+    assert counted(held).endswith("; no number of tanh+privatefl")
+    whole = made._held(replace(claim, values=("tanh", "relu")), "local", "accuracy_local_best", "same rate")
+    assert (whole.missing, whole.verdict) == ((), "holds")
+
+
+def test_a_figure_of_accuracy_shows_what_the_recipe_means_by_it(fedpriv, tmp_path):
+    values = "values: {accuracy: accuracy_local_last}\n"
+    (tmp_path / "mine.yaml").write_text(MINE + values + "figure: {x: epsilon, y: accuracy}\n")
+    assert fedpriv("reproduce", "./mine.yaml").code == 0
+    shown = draw(Comparison(recipe.of_file(tmp_path / "mine.yaml"), tmp_path / "mine"))
+    assert [axes.get_ylabel() for axes in shown.axes] == ["accuracy local last"]
+    assert len(shown.axes[0].lines[0].get_xdata()) == 2
 
 
 # -- never, and diverged
