@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from rich.table import Table
 
-from fedpriv.config.composing import without_config_dir
+from fedpriv.config.composing import expand, without_config_dir
 from fedpriv.config.options import allowed, defaults, options_of, target_of
 from fedpriv.config.schema import GROUPS
 from fedpriv.errors import UserError
@@ -105,7 +105,8 @@ def targets(group: str) -> dict[str, Callable[..., Any]]:
 
 
 def show(arguments: list[str]) -> None:
-    groups, config_dir = without_config_dir(arguments)
+    given, config_dir = without_config_dir(arguments)
+    groups = [expand(group) for group in given]
     for group in groups or GROUPS:
         if group not in GROUPS:
             raise UserError(f"{group}: no such group; choose one of {', '.join(GROUPS)}")

@@ -97,7 +97,10 @@ def plan(overrides: Sequence[str], config_dir: str | Path | None = None) -> Plan
 
 
 def title(cfg: DictConfig, parts: Sequence[str]) -> str:
-    return f"{', '.join(parts)}: {cfg.clients} clients, epsilon {cfg.epsilon:g}"
+    """No epsilon without privacy, and none where every client has a budget of its own."""
+    asked = cfg.budget.get("epsilon") if "none" not in parts else None
+    epsilon = f", epsilon {asked:g}" if isinstance(asked, int | float) else ""
+    return f"{', '.join(parts)}: {cfg.clients} clients{epsilon}"
 
 
 def _composed(given: list[str], config_dir: str | Path | None, **more: bool) -> DictConfig:

@@ -7,6 +7,7 @@ defaults into a composed config, so that it shows every value.
 
 import copy
 import inspect
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +21,9 @@ from fedpriv.config.limits import cut
 from fedpriv.config.schema import GROUPS
 from fedpriv.config.signatures import Signature, asked, written
 from fedpriv.errors import UserError
+
+# What cannot be imported is said in one line, by whoever asks for it.
+logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)
 
 # What `build` tells models and transforms of the data, besides their options.
 INJECTED = {"model": ("shape", "classes", "vocabulary"), "transform": ("shape",)}

@@ -28,12 +28,16 @@ REPORT = rows.FOLDER / "report.html"
 
 def main(arguments: Sequence[str]) -> int:
     given = dict(argument.partition("=")[::2] for argument in arguments)
-    if given.keys() - {"out", "readme"}:
+    if {"-h", "--help"} & set(arguments):
         print(f"usage: fedpriv report [out=FILE.html] [readme=FILE.md]      (default out={REPORT})")
         print("       fedpriv report FOLDER ... [out=FILE.html]           your own runs instead\n")
         print("One page of everything in outputs/reproduced. `readme` writes a section of results into a")
         print(f"file that has the lines {results.BEGIN} and {results.END}.")
-        return 0 if {"-h", "--help"} & set(arguments) else 2
+        return 0
+    if unknown := sorted(given.keys() - {"out", "readme"}):
+        raise UserError(
+            f"{unknown[0]}: no folder with runs; name one, or none for everything that was reproduced"
+        )
     out = Path(given.get("out") or REPORT)
     comparisons = [Comparison(recipes.load(name)) for name in recipes.names()]
     text = render(comparisons, rows.FOLDER)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedpriv.config.catalogue import written
 from fedpriv.config.schema import GROUPS
 from fedpriv.errors import UserError
 from fedpriv.studies.reader import Result
@@ -19,7 +20,15 @@ def text(value: Any) -> str:
 
 def matters(run: Result, key: str) -> bool:
     """Whether a key of the config means anything in this run."""
-    return run.private or key.partition(".")[0] not in _FOR_PRIVACY
+    if not run.private:
+        return key.partition(".")[0] not in _FOR_PRIVACY
+    return key != "epsilon" or _asks_for_epsilon(run)
+
+
+def _asks_for_epsilon(run: Result) -> bool:
+    """Whether the clients' budgets are the run's epsilon; drawn and listed ones are not."""
+    budget = written("budget").get(str(run.values.get("budget")))
+    return budget is None or ("${epsilon}" in budget.values() and "budget.epsilon" not in run.values)
 
 
 def differing(runs: Sequence[Result], shown: Sequence[str]) -> dict[str, list[str]]:
@@ -47,13 +56,15 @@ def by_value(runs: Sequence[Result], key: str) -> dict[Any, list[Result]]:
 
 
 def one_a_seed(runs: Sequence[Result]) -> list[Result]:
-    """Runs of one setting, one for each seed; the same numbers found in two folders count once."""
+    """Runs of one setting, one for each seed; the same numbers found in two folders count once. Of runs that
+    differ in what means nothing in them, such as epsilon without privacy, the first counts."""
     found: dict[int, Result] = {}
     for run in runs:
         known = found.setdefault(run.values["seed"], run)
-        if _numbers(known) != _numbers(run):
+        if known.values == run.values and _numbers(known) != _numbers(run):
             raise UserError(
-                f"{known.folder} and {run.folder} hold the same run with other numbers; leave one of them out"
+                f"{known.folder} and {run.folder} hold the same run with other numbers, as after an edit of "
+                "a part of your own; leave one of them out"
             )
     return list(found.values())
 

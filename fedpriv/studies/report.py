@@ -26,6 +26,8 @@ def main(arguments: Sequence[str]) -> int:
     if not runs:
         raise UserError(f"{', '.join(map(str, told.folders))}: no run there; make some with `fedpriv run`")
     out = Path(told.options.get("out") or told.folders[0] / "report.html")
+    if out.suffix != ".html":
+        raise UserError(f"out={out}: a report is a page; name a file that ends in .html")
     text = page.render(runs, _inside, title=", ".join(map(str, told.folders)), live=False)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ import yaml
 from fedpriv.config import catalogue
 from fedpriv.config.annotations import misfit
 from fedpriv.config.checks import check
-from fedpriv.config.composing import expand
+from fedpriv.config.composing import expand, plan
 from fedpriv.config.options import defaults, options_of, target_of
 from fedpriv.config.schema import GROUPS, Schema, described
 from fedpriv.errors import UserError
@@ -109,3 +109,16 @@ def test_wrong_values_name_key_value_and_what_is_allowed(config, overrides, word
         check(config(*overrides))
     line = str(problem.value)
     assert "\n" not in line and all(word in line for word in words)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "ending"),
+    [
+        (["epsilon=3"], "20 clients, epsilon 3"),
+        (["budget.epsilon=5"], "20 clients, epsilon 5"),
+        (["dp=none", "epsilon=3"], "20 clients"),
+        (["budget=mixgauss1", "epsilon=3"], "20 clients"),
+    ],
+)
+def test_a_run_is_called_by_the_epsilon_it_has(overrides, ending):
+    assert plan([*overrides, "clients=20"]).title.endswith(ending)

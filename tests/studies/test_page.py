@@ -242,3 +242,18 @@ def test_partitions_are_shown(browser, study):
     with served(study) as server:
         browser.open(f"http://127.0.0.1:{server.server_port}/", 390)
         browser.wait("[...document.images].some(i => i.complete && i.naturalWidth > 100)")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["report", "nothere"], "nothere: no folder with runs"),
+        (["report", "one", "out=page.pdf"], "out=page.pdf: a report is a page"),
+        (["board", "nothere"], "nothere: no such folder"),
+    ],
+)
+def test_what_is_no_folder_or_no_page_is_refused(fedpriv, tmp_path, words, told):
+    put(tmp_path / "one")
+    done = fedpriv(*words)
+    assert done.code == 2 and done.err.count("\n") == 1 and told in done.err
+    assert not (tmp_path / "page.pdf").exists()

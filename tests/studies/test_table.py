@@ -217,3 +217,18 @@ def test_one_run_twice_counts_once_and_changed_numbers_are_refused(fill, tmp_pat
     put(tmp_path / "s" / "other", MEAN, "seed=0", accuracies=[0.125, 0.75])
     with pytest.raises(UserError, match="the same run with other numbers"):
         grid(tmp_path, columns=())
+
+
+def test_an_epsilon_that_means_nothing_makes_no_column(fill, tmp_path):
+    """Without privacy, and with budgets that are drawn: the first of both counts, under no epsilon."""
+    for more, values in (("dp_variant=none", [0.5]), ("budget=mixgauss1", [0.75])):
+        fill(more, "epsilon=2", values=values)
+        fill(more, "epsilon=8", values=[value + 0.0625 for value in values])
+    fill("epsilon=8", values=[0.25])
+    shown = grid(tmp_path, rows=("dp_variant", "budget"))
+    told = {(row, column): shown.mean(row, column) for row in shown.rows for column in shown.columns}
+    assert {key: mean.mean for key, mean in told.items() if mean} == {
+        (("none", "-"), ("-",)): 0.5,
+        (("ldp", "mixgauss1"), ("-",)): 0.75,
+        (("ldp", "constant"), ("8",)): 0.25,
+    }
