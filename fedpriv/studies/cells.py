@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fedpriv.errors import UserError
+from fedpriv.studies import guarantees
 from fedpriv.studies.groups import Mean, differing, matters, mean_of, one_a_seed, text
 from fedpriv.studies.reader import Result
 from fedpriv.studies.selecting import in_order, measured
 
 Key = tuple[str, ...]  # one value of each key
 NOTHING = "-"  # the value of a key that means nothing to a run, such as epsilon without privacy
+OWN = "per client"  # the epsilon of a run whose clients have budgets of their own
 LESS_IS_BETTER = (
     "emd", "rounds_to_target", "epsilon_spent", "epsilon_provable", "uplink_bytes", "downlink_bytes",
     "seconds", "peak_memory_mb",
@@ -124,10 +126,13 @@ class Grid:
         return ". ".join(part[0].upper() + part[1:] for part in parts) + "."
 
     def remarks(self) -> list[str]:
-        """Differences between cells that the table does not show."""
+        """Differences between cells that the table does not show, of their guarantees too."""
         return [
-            f"the cells also differ in {key} ({', '.join(values)}), which the table does not show"
-            for key, values in self.hidden.items()
+            *(
+                f"the cells also differ in {key} ({', '.join(values)}), which the table does not show"
+                for key, values in self.hidden.items()
+            ),
+            *guarantees.remarks(self.runs),
         ]
 
 
@@ -142,7 +147,15 @@ def words(value: str) -> str:
 
 
 def _key(run: Result, keys: Sequence[str]) -> Key:
-    return tuple(text(run.values[k]) if k in run.values and matters(run, k) else NOTHING for k in keys)
+    return tuple(_said(run, key) for key in keys)
+
+
+def _said(run: Result, key: str) -> str:
+    if key not in run.values:
+        return NOTHING
+    if matters(run, key):
+        return text(run.values[key])
+    return OWN if run.private else NOTHING
 
 
 def _order(word: str) -> tuple[int, float, str]:

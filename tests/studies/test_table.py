@@ -1,6 +1,7 @@
 """Tables of one's own runs: means by hand, bold only beyond the spread, nothing mixed by accident."""
 
 import csv
+import json
 import math
 
 import pytest
@@ -220,7 +221,7 @@ def test_one_run_twice_counts_once_and_changed_numbers_are_refused(fill, tmp_pat
 
 
 def test_an_epsilon_that_means_nothing_makes_no_column(fill, tmp_path):
-    """Without privacy, and with budgets that are drawn: the first of both counts, under no epsilon."""
+    """Without privacy, and with budgets that are drawn: the first of both counts."""
     for more, values in (("dp_variant=none", [0.5]), ("budget=mixgauss1", [0.75])):
         fill(more, "epsilon=2", values=values)
         fill(more, "epsilon=8", values=[value + 0.0625 for value in values])
@@ -229,6 +230,25 @@ def test_an_epsilon_that_means_nothing_makes_no_column(fill, tmp_path):
     told = {(row, column): shown.mean(row, column) for row in shown.rows for column in shown.columns}
     assert {key: mean.mean for key, mean in told.items() if mean} == {
         (("none", "-"), ("-",)): 0.5,
-        (("ldp", "mixgauss1"), ("-",)): 0.75,
+        (("ldp", "mixgauss1"), ("per client",)): 0.75,
         (("ldp", "constant"), ("8",)): 0.25,
     }
+
+
+def test_epsilons_of_different_meaning_are_told_apart(fill, tmp_path):
+    told = {
+        "ldp": {"unit": "sample", "claim_holds": True, "epsilon_provable_max": 8.0},
+        "cdp": {"unit": "client", "claim_holds": True, "epsilon_provable_max": 8.0},
+        "duchi": {"unit": "client", "claim_holds": False, "epsilon_provable_max": 15600.0},
+        "none": {},
+    }
+    for variant, privacy in told.items():
+        fill(f"dp_variant={variant}", values=[0.5])
+        folder = sorted((tmp_path / "s").iterdir())[-1]
+        (folder / "privacy.json").write_text(json.dumps(privacy))
+        if variant == "ldp":
+            assert grid(tmp_path, rows=("dp_variant",)).remarks() == []
+    assert grid(tmp_path, rows=("dp_variant",)).remarks() == [
+        "epsilon protects one sample (ldp), one client (cdp, duchi), which is not the same protection",
+        "the epsilon of duchi is claimed and not proved; provable: 15,600",
+    ]
