@@ -1,12 +1,17 @@
 """`fedpriv run`. One run is composed and executed here; a sweep and Hydra's other flags are Hydra's own."""
 
+import copy
 import os
 import sys
 from argparse import Namespace
 
 from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
+from fedpriv.config.checks import check_keys
 from fedpriv.config.composing import check_form, compose, plan, prepared
+from fedpriv.config.schema import GROUPS, Schema
 from fedpriv.errors import UserError
 from fedpriv.session.execution import execute
 
@@ -23,6 +28,8 @@ def main(rest: list[str]) -> int:
         rest += _side_by_side(jobs, told.overrides)
     if _plain(told):
         return _single(told.overrides, told.config_dir)
+    if told.multirun:
+        _check_lists(told.overrides, told.config_dir)
     return _by_hydra(rest)
 
 
@@ -39,6 +46,23 @@ def _single(overrides: list[str], config_dir: str | None) -> int:
     return 0
 
 
+def _check_lists(overrides: list[str], config_dir: str | None) -> None:
+    """Refuse a value of a comma list that no run can have: its cell would end the sweep in the middle."""
+    given = OverridesParser.create().parse_overrides(prepared(overrides))
+    lists = {o.get_key_element(): list(o.sweep_string_iterator()) for o in given if o.is_discrete_sweep()}
+    values = {key: texts for key, texts in lists.items() if hasattr(Schema, key) and key not in GROUPS}
+    if not values:
+        return  # options are looked up by Hydra before the first cell
+    first = [str(o.input_line) for o in given if not o.is_sweep_override()]
+    first += [f"{key}={texts[0]}" for key, texts in lists.items()]
+    base = compose([override for override in first if not override.startswith("hydra")], config_dir)
+    for key, texts in values.items():
+        config = copy.deepcopy(base)
+        for override in OverridesParser.create().parse_overrides([f"{key}={text}" for text in texts]):
+            OmegaConf.update(config, key, override.value())
+            check_keys(config)
+
+
 def _by_hydra(rest: list[str]) -> int:
     from fedpriv.commands import job, sweeping
 
@@ -52,8 +76,6 @@ def _by_hydra(rest: list[str]) -> int:
 
 def _show_config(told: Namespace) -> int:
     """--cfg job with every value, also those that an option's file leaves to its target."""
-    from omegaconf import OmegaConf
-
     config = compose(told.overrides, told.config_dir)
     shown = OmegaConf.select(config, told.package) if told.package else config
     print(OmegaConf.to_yaml(shown, resolve=told.resolve), end="")

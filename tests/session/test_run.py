@@ -285,6 +285,15 @@ def test_a_failed_cell_is_reported_and_does_not_stop_the_others(fedpriv, tmp_pat
     assert len(finished) == 2
 
 
+@pytest.mark.parametrize(
+    "bad", ["epsilon=2,-1", "sample_rate=1,2 agg=mean,size", "rounds=1,x", "device=cpu,tpu"]
+)
+def test_a_value_that_no_cell_can_have_is_refused_before_the_first(fedpriv, tmp_path, bad):
+    done = fedpriv("run", "-m", *SMALL, *bad.split())
+    assert done.code == 2 and done.err.count("\n") == 1 and bad.split("=")[0] in done.err
+    assert not (tmp_path / "outputs").exists()
+
+
 def test_a_sweep_takes_short_names_and_finds_finished_cells(fedpriv, tmp_path):
     assert fedpriv("run", "-m", *SMALL, "dp=none,ldp", "agg=mean,size").code == 0
     assert len(list((tmp_path / "outputs" / "runs").glob("*/summary.json"))) == 4
