@@ -18,7 +18,10 @@ from fedpriv.session.execution import execute
 
 def main(rest: list[str]) -> int:
     rest, jobs = _without_jobs(rest)
-    told = get_args_parser().parse_args(rest)
+    rest.sort(key=lambda word: word not in ("-m", "--multirun"))  # it may stand anywhere
+    told, unknown = get_args_parser().parse_known_args(rest)
+    if unknown:
+        raise UserError(f"{unknown[0]}: no such option; `fedpriv run --hydra-help` lists them")
     check_form(told.overrides)
     if told.cfg == "job":
         return _show_config(told)

@@ -295,7 +295,7 @@ def test_a_value_that_no_cell_can_have_is_refused_before_the_first(fedpriv, tmp_
 
 
 def test_a_sweep_takes_short_names_and_finds_finished_cells(fedpriv, tmp_path):
-    assert fedpriv("run", "-m", *SMALL, "dp=none,ldp", "agg=mean,size").code == 0
+    assert fedpriv("run", *SMALL, "dp=none,ldp", "-m", "agg=mean,size").code == 0
     assert len(list((tmp_path / "outputs" / "runs").glob("*/summary.json"))) == 4
     assert fedpriv("run", *SMALL, "dp=none", "agg=size").out.count("already done") == 1
 
@@ -339,6 +339,7 @@ def test_ctrl_c_ends_a_whole_sweep(tmp_path):
         (["run", "hydra.run.dir=/proc/nowhere"], ["/proc/nowhere", "hydra.run.dir"]),
         (["privacy", "clients=0"], ["clients=0"]),
         (["list", "models"], ["models", "model"]),
+        (["run", "--foo"], ["--foo: no such option"]),
         (["data", "fetch", "nist"], ["nist", "mnist"]),
         (["data"], ["list|fetch|verify"]),
         (["train"], ["train", "run"]),
