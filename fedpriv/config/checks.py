@@ -12,7 +12,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from fedpriv.config.annotations import LISTED, describe, leaves, misfit, unreadable
 from fedpriv.config.limits import cut
-from fedpriv.config.options import options_of, signature_of
+from fedpriv.config.options import INJECTED, options_of, signature_of
 from fedpriv.config.schema import GROUPS, CheckpointSchema, Schema, within_of
 from fedpriv.errors import UserError
 
@@ -142,4 +142,5 @@ def _check_group(group: str, node: Any) -> None:
     for key, parameter in options.items():
         variable = parameter.kind is parameter.VAR_POSITIONAL
         if parameter.default is parameter.empty and key not in given and not variable:
-            raise UserError(f"{group}.{key} is missing: {signature.name} needs it")
+            told = f"; of the data it is told {', '.join(INJECTED[group])}" if group in INJECTED else ""
+            raise UserError(f"{group}.{key} is missing: {signature.name} needs it{told}")

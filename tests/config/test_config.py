@@ -122,3 +122,9 @@ def test_wrong_values_name_key_value_and_what_is_allowed(config, overrides, word
 )
 def test_a_run_is_called_by_the_epsilon_it_has(overrides, ending):
     assert plan([*overrides, "clients=20"]).title.endswith(ending)
+
+
+def test_a_missing_value_says_what_the_part_is_told_of_the_data():
+    own = plan(["transform._target_=fedpriv.transforms.elementwise.Affine"]).config
+    with pytest.raises(UserError, match=r"transform\.alpha is missing: .*; of the data it is told shape$"):
+        check(own)
