@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from fedpriv.config.composing import expand
 from fedpriv.errors import UserError
 from fedpriv.figures import (
     accuracy,
@@ -23,7 +24,7 @@ from fedpriv.files import atomically, write_table
 from fedpriv.session.screen import console, errors
 from fedpriv.studies import reader
 from fedpriv.studies.reader import Result
-from fedpriv.studies.selecting import chosen, facts, full
+from fedpriv.studies.selecting import chosen, facts
 
 HELP = """\
 usage: fedpriv figure KIND FOLDER ... [out=FILE.png] [by=key,key] [option=value ...]
@@ -88,8 +89,8 @@ def main(arguments: list[str]) -> int:
         raise UserError(f"out={out}: would replace a file of the run there; choose another name")
     runs, unfinished = reader.find(folders)
     runs = _kept(kind, runs, {name: options.pop(name) for name in list(options) if name not in _own(kind)})
-    by = {"by": [full(k) for k in options.pop("by").split(",") if k]} if "by" in options else {}
-    options |= {k: full(options[k]) for k in ("x", "facet") if k in options}
+    by = {"by": [expand(k) for k in options.pop("by").split(",") if k]} if "by" in options else {}
+    options |= {k: expand(options[k]) for k in ("x", "facet") if k in options}
     drawn = KINDS[kind](runs, **options, **by)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -125,12 +126,12 @@ def _own(kind: str) -> list[str]:
 def _kept(kind: str, runs: list[Result], filters: dict[str, str]) -> list[Result]:
     known = {name for run in runs for name in facts(run)}
     for name, value in filters.items():
-        if full(name) not in known:
+        if expand(name) not in known:
             raise UserError(
                 f"{name}={value}: no such option of figure {kind}, which has {', '.join(_own(kind))}; nor "
                 "is it a key of the runs"
             )
-    kept = chosen(runs, {full(name): value for name, value in filters.items()})
+    kept = chosen(runs, {expand(name): value for name, value in filters.items()})
     if not kept:
         raise UserError(f"{' '.join(f'{k}={v}' for k, v in filters.items())}: no finished run agrees")
     return kept

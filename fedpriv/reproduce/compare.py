@@ -242,9 +242,9 @@ class Comparison:
                 if both := sorted(a.keys() & b.keys()):
                     counts[compared([a[seed] - b[seed] for seed in both])] += 1
                     seeds.append(len(both))
-        there = [key for key in self.keys() if self._meant(key, only)]
-        told = {key[place] for key in there if self._by_seed(key, name)}
-        missing = tuple(v for v in claim.values if v in {key[place] for key in there} - told)
+        meant = [key for key in self.keys() if self._meant(key, only)]
+        untold = {key[place] for key in meant} - {key[place] for key in meant if self._by_seed(key, name)}
+        missing = tuple(value for value in claim.values if value in untold)
         return Held(claim, view, **counts, seeds=min(seeds, default=0), reading=reading, missing=missing)
 
     def _by_seed(self, key: Key, name: str) -> dict[int, float]:

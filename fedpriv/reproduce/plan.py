@@ -8,7 +8,6 @@ from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from fedpriv.config import identity
 from fedpriv.config.checks import check
@@ -82,10 +81,7 @@ def composed(overrides: Iterable[str]) -> DictConfig:
     for override in OverridesParser.create().parse_overrides([o for o in given if o not in first]):
         if override.key_or_group.partition(".")[0] not in config:
             raise UserError(unknown(str(override.input_line)))
-        try:
-            OmegaConf.update(config, override.key_or_group, override.value(), merge=True, force_add=True)
-        except OmegaConfBaseException as problem:
-            raise UserError(f"{override.input_line}: {str(problem).splitlines()[0]}") from problem
+        OmegaConf.update(config, override.key_or_group, override.value(), merge=True, force_add=True)
     check(config)
     return config
 

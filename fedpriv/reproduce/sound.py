@@ -57,8 +57,9 @@ def check(recipe: "Recipe") -> None:
 
 
 def _check_numbers(recipe: "Recipe") -> None:
+    known = _numbers()
     for metric, ours in recipe.values.items():
-        if ours not in (known := _numbers()):
+        if ours not in known:
             _wrong(f"values: {metric}: there is no {cut(ours)}; there are {', '.join(known)}")
     for claim in recipe.claims:
         if claim.metric not in recipe.values:

@@ -39,9 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         print(HELP, end="")
         return 0
     told = selecting.sort_out(arguments, ("port",))
-    everywhere = selecting.EVERYWHERE
-    if absent := [folder for folder in told.folders if folder != everywhere and not folder.exists()]:
-        raise UserError(f"{absent[0]}: no such folder; name one with runs, or none for all of {everywhere}")
+    reader.refuse_absent([folder for folder in told.folders if folder != selecting.EVERYWHERE])
     with serve(told.folders, told.filters, _port(told.options.get("port", str(PORT)))) as server:
         console.print(f"board     http://127.0.0.1:{server.server_port}/   (Ctrl-C ends it)", soft_wrap=True)
         try:

@@ -1,9 +1,8 @@
 """What has to be said where epsilons of several runs stand together: whom they protect, what is proved."""
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
+from fedpriv.files import read_json
 from fedpriv.studies.reader import Result
 
 
@@ -12,9 +11,10 @@ def remarks(runs: Sequence[Result]) -> list[str]:
     units: dict[str, dict[str, None]] = {}
     claimed: dict[str, dict[str, None]] = {}
     for run in runs:
-        if not run.private or not (told := _privacy(run)):
+        path = run.folder / "privacy.json"
+        if not run.private or not path.exists():
             continue
-        variant = str(run.values["dp_variant"])
+        told, variant = read_json(path), str(run.values["dp_variant"])
         units.setdefault(str(told.get("unit")), {})[variant] = None
         if not told.get("claim_holds", True):
             most = told.get("epsilon_provable_max")
@@ -27,10 +27,3 @@ def remarks(runs: Sequence[Result]) -> list[str]:
     for variant, proved in claimed.items():
         found.append(f"the epsilon of {variant} is claimed and not proved; provable: {', '.join(proved)}")
     return found
-
-
-def _privacy(run: Result) -> dict[str, Any]:
-    try:
-        return dict(json.loads((run.folder / "privacy.json").read_text()))
-    except (OSError, ValueError):  # of a run by hand, or not finished: nothing is known of it
-        return {}

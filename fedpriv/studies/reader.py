@@ -153,13 +153,18 @@ def _error(path: Path) -> str:
 Memory = dict[Path, tuple[Any, Result]]  # what was read before, and the state its files were in
 
 
+def refuse_absent(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"{folder}: no such folder; give run folders or a folder that holds some")
+
+
 def look(folders: Sequence[Path], memory: Memory | None = None) -> list[Result]:
     """Every run in or below the folders, however it ended; none counts twice. With `memory`, for who looks
     often, only what has changed is read again."""
     found: dict[Path, Path] = {}  # the real place -> as it was given
+    refuse_absent(folders)
     for folder in folders:
-        if not folder.is_dir():
-            raise UserError(f"{folder}: no such folder; give run folders or a folder that holds some")
         for place in places(folder):
             found.setdefault(place.resolve(), place)
     return [read(place) if memory is None else _again(place, memory) for place in found.values()]

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from fedpriv.config.composing import expand
 from fedpriv.errors import UserError
 from fedpriv.files import alone
 from fedpriv.session.screen import console
@@ -131,7 +132,7 @@ def told_of(run: Result, keys: Sequence[str]) -> dict[str, str]:
 
 def ordered(runs: Sequence[Result], key: str = "") -> list[Result]:
     """By a key, else by what they were told."""
-    name, keys = selecting.full(key.lstrip("-")), keys_of(runs)
+    name, keys = expand(key.lstrip("-")), keys_of(runs)
     if not name:
         return sorted(runs, key=lambda run: [selecting.in_order(told_of(run, keys).get(k)) for k in keys])
     every = {id(run): {**selecting.facts(run), **numbers(run)} for run in runs}

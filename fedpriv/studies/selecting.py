@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedpriv.config.composing import expand
 from fedpriv.errors import UserError
 from fedpriv.studies.groups import matters
 from fedpriv.studies.reader import Result
 
 EVERYWHERE = Path("outputs")  # where runs are looked for unless a folder is named
-SHORT = {"dp": "dp_variant", "agg": "aggregator"}
 
 
 @dataclass
@@ -44,18 +44,12 @@ def sort_out(
                 raise UserError(f"{name}: needs {count} value{'s' * (count > 1)} after it")
             told.flags[name] = values
         elif equals and not os.path.isdir(word):
-            key = full(name)
+            key = expand(name)
             (told.options if key in options else told.filters)[key] = value
         else:
             told.folders.append(Path(word))
     told.folders = told.folders or [EVERYWHERE]
     return told
-
-
-def full(key: str) -> str:
-    """dp -> dp_variant, agg.k -> aggregator.k."""
-    group, dot, rest = key.partition(".")
-    return SHORT.get(group, group) + dot + rest
 
 
 def chosen(runs: Iterable[Result], filters: Mapping[str, str]) -> list[Result]:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table as Screen
 from rich.text import Text
 
+from fedpriv.config.composing import expand
 from fedpriv.errors import UserError
 from fedpriv.files import write_atomically
 from fedpriv.session.screen import console, errors
@@ -73,8 +74,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def axes_of(runs: Sequence[reader.Result], options: dict[str, str]) -> tuple[list[str], list[str]]:
     given = {
-        side: [selecting.full(key) for key in options.get(side, "").split(",") if key]
-        for side in ("rows", "columns")
+        side: [expand(key) for key in options.get(side, "").split(",") if key] for side in ("rows", "columns")
     }
     found = list(differing(runs, [*given["rows"], *given["columns"]]))
     if "columns" not in options and "rows" not in options and "epsilon" in found:
