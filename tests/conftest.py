@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,9 +33,13 @@ def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def fedpriv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> Callable:
-    """Call the command line in an empty folder; gives exit code, output and error output."""
+def fedpriv(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> Iterator[Callable]:
+    """Call the command line in an empty folder; gives exit code, output and error output. As with a process
+    of its own, nothing that was imported from the folder is left for the next test."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
     def call(*arguments: str) -> SimpleNamespace:
         GlobalHydra.instance().clear()
@@ -46,7 +50,10 @@ def fedpriv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         out, err = capfd.readouterr()
         return SimpleNamespace(code=stop.value.code, out=out, err=err)
 
-    return call
+    yield call
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(f"{tmp_path}/"):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -262,6 +262,7 @@ def test_a_secret_key_is_kept_so_that_a_continued_run_releases_nothing_twice(fed
 def test_two_processes_do_not_share_a_folder(fedpriv, tmp_path):
     process = start(tmp_path / "run")
     wait_for_rounds(tmp_path / "run", 1, process)
+    process.send_signal(signal.SIGSTOP)  # it keeps the folder, however long we take to ask for it
     refused = fedpriv("run", *SMALL, "rounds=150", "checkpoint.every=5", f"hydra.run.dir={tmp_path / 'run'}")
     process.kill()
     process.wait()
