@@ -19,8 +19,8 @@ from fedpriv.engine.base import cores
 from fedpriv.errors import UserError
 from fedpriv.reproduce import recipe as recipes
 from fedpriv.reproduce import rows
-from fedpriv.reproduce.cost import GPU_RATE, Steps, total
-from fedpriv.reproduce.plan import Job, collect, distinct, expected_seconds, jobs_of
+from fedpriv.reproduce.cost import GPU_RATE, Cost, Steps, total
+from fedpriv.reproduce.plan import Job, collect, distinct, jobs_of
 from fedpriv.reproduce.recipe import SCALES, Scale
 from fedpriv.session import screen
 from fedpriv.session.claim import STATUS
@@ -67,12 +67,12 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     steps = Steps()
     with console.status("timing a step") if console.is_terminal else nullcontext():
-        console.print(_costs(planned, todo, steps), soft_wrap=True)
+        every, due = (total((job.config for job in jobs), steps) for jobs in (distinct(planned), todo))
+    console.print(_costs(every, due, len(steps.measured)), soft_wrap=True)
     if dry:
         _show(console, planned, {job.identity for job in todo})
         return 0
-    seconds = expected_seconds(todo, folder, steps)
-    console.print(f"expected: about {_duration(seconds / min(jobs, len(todo)))} with {jobs} at a time")
+    console.print(f"expected: about {_duration(due.seconds / min(jobs, len(todo)))} with {jobs} at a time")
     for attempt in ("", "again: "):
         _launch(todo, folder, jobs, more, console, attempt)
         left = collect(planned, RUNS, folder)
@@ -222,14 +222,12 @@ def _show(console: Console, planned: list[Job], todo: set[str]) -> None:
         console.print(f"{state}  fedpriv run {shlex.join(job.overrides)}", soft_wrap=True)
 
 
-def _costs(planned: list[Job], todo: list[Job], steps: Steps) -> str:
+def _costs(every: Cost, due: Cost, kinds: int) -> str:
     """What all of it costs on this machine, what is left of it, and what a GPU would take."""
-    every, left = (total((job.config for job in jobs), steps) for jobs in (distinct(planned), todo))
-    kinds = f"{len(steps.measured)} kinds of step measured"
     return (
         f"cost: {every.runs} different runs, about {_duration(every.seconds)} on a core of this machine "
-        f"({kinds}) or {_duration(every.gpu_seconds)} on a GPU at {GPU_RATE / 1e12:g} TFLOP/s; to do: about "
-        f"{_duration(left.seconds)} or {_duration(left.gpu_seconds)}"
+        f"({kinds} kinds of step measured) or {_duration(every.gpu_seconds)} on a GPU at "
+        f"{GPU_RATE / 1e12:g} TFLOP/s; to do: about {_duration(due.seconds)} or {_duration(due.gpu_seconds)}"
     )
 
 

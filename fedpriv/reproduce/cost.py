@@ -1,30 +1,39 @@
 """What a reproduction costs: a step of every kind of training is measured, and its operations are counted.
 
-A kind is a network and a shape of samples. A few steps of it, forward and backward on random numbers, are
-timed on one core of this machine, in seconds of the core's work, whoever else is at it. A run sees as many
-samples as its rounds, clients and local steps say, and tests as often as it is asked to. That needs no data
-and writes nothing. What the clipping of single samples adds is not in it: it tells minutes from hours, not
-more. For a GPU nothing can be measured here: its hours are the counted operations at GPU_RATE.
+A kind is a network, a shape of samples and how clients train: how many, their batches and steps, whether
+single samples are clipped. Some steps of it are trained, and some samples judged, by the run's own engine on
+random numbers, on one core of this machine, and timed in seconds of the core's work, whoever else is at it.
+A run sees as many samples as its rounds, clients and local steps say, and tests as often as it is asked to.
+This needs no data and writes nothing. What a round does besides is not in it: messages of whole clients, a
+stage before round 0. For a GPU nothing can be measured here: its hours are the operations at GPU_RATE.
 """
 
 import copy
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from fedpriv.datasets.data import Data
+from fedpriv.engine.batches import shuffled
+from fedpriv.engine.data import ClientData
+from fedpriv.engine.fast import FastEngine
+from fedpriv.engine.layout import Layout
+from fedpriv.engine.work import Private, Work
 from fedpriv.models.parts import Network
 from fedpriv.parts.making import make
+from fedpriv.randomness.source import Source
 
 GPU_RATE = 5e12  # operations a second that a card of some 20 TFLOP/s sustains on networks like these
-ENOUGH = 1e10  # operations of a step that is timed, and its largest batch
-LARGEST = 1024
+CLIENTS, STEPS, ENOUGH = 40, 10, 5e9  # of a trial, at most; operations of all its steps
+JUDGES, JUDGED = 32, 1e11  # personal networks that are tried at once; operations of as much training
 MOST_NETWORKS = 500  # personal networks that are tried on the whole test set
 # Shape of a sample, classes and vocabulary of every data set, for those that are not here as well.
 SAMPLES: dict[str, tuple[tuple[int, ...], int, int]] = {
@@ -47,10 +56,11 @@ COUNTS = (50_000, 10_000)  # where a data set does not say: the features of CIFA
 
 @dataclass(frozen=True)
 class Step:
-    """Forward and backward of one sample, among others."""
+    """Of one sample, among others."""
 
-    seconds: float
-    operations: float
+    seconds: float  # to train on it
+    judged: float  # seconds to test one network on it
+    operations: float  # forward and backward; forward alone is a third
 
 
 @dataclass(frozen=True)
@@ -77,8 +87,9 @@ class Steps:
 
     def cost(self, config: DictConfig) -> Cost:
         """Of one run."""
-        step, number = self.step(config), samples_of(config)
-        return Cost(1, step.seconds * number, step.operations * number)
+        step, (trained, tested) = self.step(config), samples_of(config)
+        seconds = step.seconds * trained + step.judged * tested
+        return Cost(1, seconds, step.operations * (trained + tested / 3))
 
     def step(self, config: DictConfig) -> Step:
         name, _ = _dataset(config)
@@ -86,6 +97,9 @@ class Steps:
             name,
             str(OmegaConf.to_container(config.model, resolve=True)),
             str(config.transform.get("_target_")),
+            _per_sample(config),
+            bool(config.momentum or config.weight_decay),
+            _trial(config),
         )
         if kind not in self.measured:
             self.measured[kind] = measured_step(config)
@@ -96,15 +110,13 @@ def total(configs: Iterable[DictConfig], steps: Steps) -> Cost:
     return sum((steps.cost(config) for config in configs), start=Cost())
 
 
-def samples_of(config: DictConfig) -> float:
-    """Samples that are trained on, in all rounds, and those that are tested, at a third of the work."""
+def samples_of(config: DictConfig) -> tuple[float, float]:
+    """Samples that are trained on in all rounds, and those that are tested, by however many networks."""
     _, (training, testing) = _dataset(config)
-    each = config.partition.get("samples_per_client") or training / config.clients
-    seen = config.local_steps * config.batch_size if config.local_steps else each * config.local_epochs
-    trained = config.rounds * max(1.0, config.clients * config.sample_rate) * seen
+    trained = config.rounds * _participants(config) * _seen(config, training)
     networks = min(config.clients, MOST_NETWORKS) if _personal(config) else 1
     tested = math.ceil(config.rounds / config.evaluate_every) * networks * testing
-    return float(trained * (2 if _shares(config) else 1) + tested / 3)
+    return float(trained * (2 if _shares(config) else 1)), float(tested)
 
 
 def _personal(config: DictConfig) -> bool:
@@ -121,8 +133,30 @@ def _dataset(config: DictConfig) -> tuple[str, tuple[int, int]]:
     return dataset.name, getattr(dataset, "counts", None) or COUNTS
 
 
+def _participants(config: DictConfig) -> float:
+    """Of a round."""
+    return float(max(1.0, config.clients * config.sample_rate))
+
+
+def _seen(config: DictConfig, training: int) -> float:
+    """Samples that a client trains on in a round."""
+    each = config.partition.get("samples_per_client") or training / config.clients
+    return float(config.local_steps * config.batch_size if config.local_steps else each * config.local_epochs)
+
+
+def _per_sample(config: DictConfig) -> bool:
+    return bool(make(config, "dp_variant").facts.per_sample)
+
+
+def _trial(config: DictConfig) -> tuple[int, int, int]:
+    """Clients, steps and batch of the steps that are timed: as the run's, but few."""
+    seen = _seen(config, _dataset(config)[1][0])
+    batch = max(1, min(config.batch_size, round(seen)))
+    return min(CLIENTS, round(_participants(config))), min(STEPS, math.ceil(seen / batch)), batch
+
+
 def measured_step(config: DictConfig) -> Step:
-    """The fastest of three steps; a forward pass counts for a third of a step's operations."""
+    """By the fastest of three trials."""
     name, _ = _dataset(config)
     shape, classes, vocabulary = SAMPLES.get(name, UNKNOWN)
     config = copy.deepcopy(config)
@@ -133,25 +167,65 @@ def measured_step(config: DictConfig) -> Step:
         torch.manual_seed(0)
         network = Network(make(config, "transform", **facts), make(config, "model", **facts))
 
-        def batch(size: int) -> Tensor:
+        def samples(size: int) -> Tensor:
             return torch.randint(vocabulary, (size, *shape)) if vocabulary else torch.randn(size, *shape)
 
         with FlopCounterMode(display=False) as counter, torch.no_grad():
-            network(batch(2))
+            network(samples(2))
         operations = 3.0 * counter.get_total_flops() / 2
-        size = int(min(LARGEST, max(2, ENOUGH / max(1.0, operations))))
-        x, y = batch(size), torch.randint(classes, (size,))
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            seconds = min(_timed(network, x, y) for _ in range(3))
-        finally:
-            torch.set_num_threads(threads)
-    return Step(seconds / size, operations)
+        clients, steps, batch = _trial(config)
+        most = int(max(2, ENOUGH / max(1.0, operations)))  # samples of a trial
+        batch = min(batch, most)
+        steps = min(steps, max(1, most // batch))
+        clients = min(clients, max(1, most // (batch * steps)))
+        size = clients * steps * batch
+        labels = torch.randint(classes, (size,))
+        data = Data("random", samples(size), labels, samples(1), labels[:1], classes, vocabulary=vocabulary)
+    threads = torch.get_num_threads()
+    try:
+        engine = FastEngine(network, *_layouts(network), threads=1)
+        own = ClientData.of(data, "train", np.split(np.arange(size), clients), "cpu", torch.float32)
+        trained = _best(lambda: engine.train(_work(engine, network, own, steps, batch, config), own)) / size
+        networks = min(JUDGES, config.clients) if _personal(config) else 1
+        tried = math.ceil(JUDGED / max(1e6, operations) / networks)
+        index = (torch.arange(tried) % size).expand(networks, -1)
+        rows, buffers = (layout.flatten(network).repeat(networks, 1) for layout in _layouts(network))
+        judged = _best(lambda: engine.predict(rows, buffers, index, own, networks > 1)) / index.numel()
+    finally:
+        torch.set_num_threads(threads)
+    return Step(trained, judged, operations)
 
 
-def _timed(network: nn.Module, x: Tensor, y: Tensor) -> float:
-    network.zero_grad()
-    began = time.process_time()
-    nn.functional.cross_entropy(network(x), y).backward()
-    return time.process_time() - began
+def _layouts(network: nn.Module) -> tuple[Layout, Layout]:
+    home = {name for name, _ in network.named_parameters() if name.startswith("transform.")}
+    return Layout.of_parameters(network, home), Layout.of_statistics(network)
+
+
+def _work(
+    engine: FastEngine, network: nn.Module, data: ClientData, steps: int, batch: int, config: DictConfig
+) -> Work:
+    """As many steps of every client, from the network as it is."""
+    clients, draws = len(data.size), Source(bytes(32))
+    plan = shuffled(data.size, batch, torch.full((clients,), steps), torch.arange(clients), draws)
+    return Work(
+        rows=engine.layout.flatten(network).repeat(clients, 1),
+        buffers=engine.buffers.flatten(network).repeat(clients, 1),
+        clients=torch.arange(clients),
+        plan=plan,
+        source=draws,
+        lr=[1e-3] * steps,
+        momentum=config.momentum,
+        weight_decay=config.weight_decay,
+        private=Private(1.0, torch.ones(clients), float(batch), draws) if _per_sample(config) else None,
+    )
+
+
+def _best(work: Callable[[], object]) -> float:
+    """Seconds of the fastest of three; the first time, which compiles, does not count."""
+    work()
+    taken = []
+    for _ in range(3):
+        began = time.process_time()
+        work()
+        taken.append(time.process_time() - began)
+    return min(taken)

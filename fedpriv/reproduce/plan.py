@@ -1,4 +1,4 @@
-"""Which runs a reproduction needs, which of them are done, and how long the others will take."""
+"""Which runs a reproduction needs, and which of them are done."""
 
 import copy
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,6 @@ from fedpriv.config.schema import GROUPS
 from fedpriv.device import kind_of_device
 from fedpriv.errors import UserError
 from fedpriv.reproduce import rows
-from fedpriv.reproduce.cost import Steps
 from fedpriv.reproduce.recipe import Cell, Recipe, Rule, Scale
 
 
@@ -118,21 +117,3 @@ def collect(jobs: Sequence[Job], runs: Path, folder: Path, keep: bool = True) ->
 def distinct(jobs: Iterable[Job]) -> list[Job]:
     """One job for every run: two recipes may ask for the same."""
     return list({job.identity: job for job in jobs}.values())
-
-
-# -- how long
-
-
-def expected_seconds(jobs: Sequence[Job], folder: Path, steps: Steps) -> float:
-    """From runs of the same cell, else from a measured step."""
-    before = {recipe: rows.read(recipe, folder) for recipe in {job.recipe for job in jobs}}
-    total = 0.0
-    for job in jobs:
-        alike = [
-            row.measured["seconds"]
-            for row in before[job.recipe]
-            if dict(row.cell) == job.cell.facts and row.scale == job.scale
-        ]
-        seconds = [s for s in alike if s]
-        total += sum(seconds) / len(seconds) if seconds else steps.cost(job.config).seconds
-    return total
