@@ -32,7 +32,8 @@ from fedpriv.parts.making import make
 from fedpriv.randomness.source import Source
 
 GPU_RATE = 5e12  # operations a second that a card of some 20 TFLOP/s sustains on networks like these
-CLIENTS, STEPS, ENOUGH = 40, 10, 5e9  # of a trial, at most; operations of all its steps
+CLIENTS, STEPS = 40, 10  # of a trial, if there are as many, before it gets more steps
+ENOUGH, DISTINCT = 1.5e10, 4096  # operations of a trial, with which the engine compiles it; its samples
 JUDGES, JUDGED = 32, 1e11  # personal networks that are tried at once; operations of as much training
 MOST_NETWORKS = 500  # personal networks that are tried on the whole test set
 # Shape of a sample, classes and vocabulary of every data set, for those that are not here as well.
@@ -99,7 +100,7 @@ class Steps:
             str(config.transform.get("_target_")),
             _per_sample(config),
             bool(config.momentum or config.weight_decay),
-            _trial(config),
+            _trial(config, 1.0),
         )
         if kind not in self.measured:
             self.measured[kind] = measured_step(config)
@@ -148,11 +149,14 @@ def _per_sample(config: DictConfig) -> bool:
     return bool(make(config, "dp_variant").facts.per_sample)
 
 
-def _trial(config: DictConfig) -> tuple[int, int, int]:
-    """Clients, steps and batch of the steps that are timed: as the run's, but few."""
+def _trial(config: DictConfig, operations: float) -> tuple[int, int, int]:
+    """Clients, steps and batch of what is timed: as the run's, as far as there are operations for them."""
+    most = int(max(2, ENOUGH / max(1.0, operations)))  # samples
     seen = _seen(config, _dataset(config)[1][0])
-    batch = max(1, min(config.batch_size, round(seen)))
-    return min(CLIENTS, round(_participants(config))), min(STEPS, math.ceil(seen / batch)), batch
+    batch = max(1, min(config.batch_size, round(seen), most))
+    steps, room = math.ceil(seen / batch), most // batch
+    clients = min(CLIENTS, round(_participants(config)), max(1, room // min(STEPS, steps)))
+    return clients, min(steps, room // clients), batch
 
 
 def measured_step(config: DictConfig) -> Step:
@@ -173,22 +177,20 @@ def measured_step(config: DictConfig) -> Step:
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             network(samples(2))
         operations = 3.0 * counter.get_total_flops() / 2
-        clients, steps, batch = _trial(config)
-        most = int(max(2, ENOUGH / max(1.0, operations)))  # samples of a trial
-        batch = min(batch, most)
-        steps = min(steps, max(1, most // batch))
-        clients = min(clients, max(1, most // (batch * steps)))
+        clients, steps, batch = _trial(config, operations)
         size = clients * steps * batch
-        labels = torch.randint(classes, (size,))
-        data = Data("random", samples(size), labels, samples(1), labels[:1], classes, vocabulary=vocabulary)
+        distinct = min(size, DISTINCT)
+        y = torch.randint(classes, (distinct,))
+        data = Data("random", samples(distinct), y, samples(1), y[:1], classes, vocabulary=vocabulary)
     threads = torch.get_num_threads()
     try:
         engine = FastEngine(network, *_layouts(network), threads=1)
-        own = ClientData.of(data, "train", np.split(np.arange(size), clients), "cpu", torch.float32)
+        parts = np.split(np.arange(size) % distinct, clients)
+        own = ClientData.of(data, "train", parts, "cpu", torch.float32)
         trained = _best(lambda: engine.train(_work(engine, network, own, steps, batch, config), own)) / size
         networks = min(JUDGES, config.clients) if _personal(config) else 1
         tried = math.ceil(JUDGED / max(1e6, operations) / networks)
-        index = (torch.arange(tried) % size).expand(networks, -1)
+        index = (torch.arange(tried) % distinct).expand(networks, -1)
         rows, buffers = (layout.flatten(network).repeat(networks, 1) for layout in _layouts(network))
         judged = _best(lambda: engine.predict(rows, buffers, index, own, networks > 1)) / index.numel()
     finally:
