@@ -50,10 +50,14 @@ def main(arguments: Sequence[str]) -> int:
         print(USAGE, end="")
         print("\nrecipes: " + ", ".join(recipes.names()))
         return 0 if arguments else 2
-    which, scale, seeds, only, jobs, dry, more = _parse(list(arguments))
-    chosen = recipes.having(recipes.chosen(which), only)
+    which, scale, seeds, asked, jobs, dry, more = _parse(list(arguments))
+    chosen = recipes.chosen(which)
+    only = {axis: recipes.values_of(chosen, axis, text) for axis, text in asked.items()}
+    chosen = recipes.having(chosen, only)
     folder = SMOKE_ROWS if scale == "smoke" else rows.folder_of(which)
     console = Console(highlight=False, markup=False)
+    for r in [] if dry else chosen:
+        rows.ready(r, folder)
     with console.status("planning") if console.is_terminal else nullcontext():
         planned = jobs_of(chosen, scale, seeds, only, _device(more))
         left = collect(planned, RUNS, folder, keep=not dry)
@@ -88,10 +92,12 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if todo else 0
 
 
-def _parse(arguments: list[str]) -> tuple[str, Scale, int | None, recipes.Rule, int, bool, list[str]]:
+def _parse(
+    arguments: list[str],
+) -> tuple[str, Scale, int | None, dict[str, str], int, bool, list[str]]:
     """Which recipes, scale, seeds, cells, jobs, dry run, overrides for Hydra."""
     named: dict[str, str] = {}
-    only: recipes.Rule = {}
+    only: dict[str, str] = {}
     rest, dry = [], False
     while arguments:
         word = arguments.pop(0)
@@ -103,8 +109,8 @@ def _parse(arguments: list[str]) -> tuple[str, Scale, int | None, recipes.Rule, 
                 raise UserError(f"{option}: needs a value; `fedpriv reproduce --help` shows the form")
             named[option] = value if equals else arguments.pop(0)
             if option == "--only":
-                axis, _, values = named[option].partition("=")
-                only[axis] = tuple(values.split(","))
+                axis, _, only_value = named[option].partition("=")
+                only[axis] = only_value
         elif word.startswith("--"):
             raise UserError(f"{word}: no such option; `fedpriv reproduce --help` lists them")
         else:
@@ -133,7 +139,7 @@ def _device(overrides: list[str]) -> str:
 def _count(named: dict[str, str], option: str) -> int | None:
     if option not in named:
         return None
-    if not named[option].isdigit() or not int(named[option]):
+    if not named[option].isdecimal() or not int(named[option]):
         raise UserError(f"{option} {named[option]}: must be a whole number of at least 1")
     return int(named[option])
 

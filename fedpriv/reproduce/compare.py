@@ -22,6 +22,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from scipy.stats import t as student
@@ -49,7 +50,19 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-_STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {"max": max, "min": min, "mean": _mean}
+def _average(means: Sequence[Mean]) -> Mean:
+    """Of several cells: it deviates by no more than they do on average."""
+    spread = [m.std for m in means if m.std is not None]
+    std = _mean(spread) if len(spread) == len(means) else None
+    return Mean(_mean([m.mean for m in means]), std, min(m.seeds for m in means))
+
+
+# What a number of the paper says of several cells: the largest and the smallest are one cell's own.
+_STATISTICS: dict[str, Callable[[Sequence[Mean]], Mean]] = {
+    "max": partial(max, key=lambda m: m.mean),
+    "min": partial(min, key=lambda m: m.mean),
+    "mean": _average,
+}
 
 
 @dataclass(frozen=True)
@@ -125,11 +138,11 @@ class Held:
 
 
 class Comparison:
-    """Everything there is to say about a recipe's finished runs."""
+    """Everything there is to say about a recipe's finished runs, those in a folder unless they are given."""
 
-    def __init__(self, recipe: Recipe, folder: Path = rows.FOLDER):
+    def __init__(self, recipe: Recipe, folder: Path = rows.FOLDER, runs: Sequence[rows.Row] | None = None):
         self.recipe = recipe
-        runs = rows.read(recipe, folder)
+        runs = rows.read(recipe, folder) if runs is None else runs
         # A cell at two scales is two settings: no mean over both; the paper's own counts where it was run.
         whole = {tuple(run.cell.values()) for run in runs if run.scale == "full"}
         self.runs = [run for run in runs if run.scale == "full" or tuple(run.cell.values()) not in whole]
@@ -175,9 +188,7 @@ class Comparison:
         if len(known) == 1:
             return known[0]
         statistic = _STATISTICS.get(printed.fact("stat") or "")
-        if statistic is None:
-            return None  # several cells answer to it, and the paper does not say which
-        return Mean(statistic([m.mean for m in known]), None, min(m.seeds for m in known))
+        return statistic and statistic(known)  # none: the paper does not say which of the cells it means
 
     def of_cell(self, key: Key, metric: str, name: str) -> tuple[Mean | None, Printed | None]:
         """Our number for a cell of the table and the one printed in its place, whatever the reading."""
@@ -237,18 +248,18 @@ class Comparison:
         only = {**claim.only, READING: reading} if reading else claim.only
         others = {key[:place] + key[place + 1 :] for key in self.cells if self._meant(key, only)}
         for other in others:
-            found = [self._by_seed((*other[:place], v, *other[place:]), name) for v in claim.values]
+            found = [self.by_seed((*other[:place], v, *other[place:]), name) for v in claim.values]
             for a, b in itertools.pairwise(found):
                 if both := sorted(a.keys() & b.keys()):
                     counts[compared([a[seed] - b[seed] for seed in both])] += 1
                     seeds.append(len(both))
         meant = [key for key in self.keys() if self._meant(key, only)]
-        untold = {key[place] for key in meant} - {key[place] for key in meant if self._by_seed(key, name)}
+        untold = {key[place] for key in meant} - {key[place] for key in meant if self.by_seed(key, name)}
         missing = tuple(value for value in claim.values if value in untold)
         return Held(claim, view, **counts, seeds=min(seeds, default=0), reading=reading, missing=missing)
 
-    def _by_seed(self, key: Key, name: str) -> dict[int, float]:
-        """Of the runs that did not diverge."""
+    def by_seed(self, key: Key, name: str) -> dict[int, float]:
+        """A measured number of a cell's runs that did not diverge."""
         runs = [run for run in self.cells.get(key, ()) if not run.measured.get("diverged")]
         found = {run.seed: run.measured.get(name) for run in runs}
         return {seed: value for seed, value in found.items() if value is not None}

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
@@ -17,7 +18,7 @@ from fedpriv.config.schema import GROUPS
 from fedpriv.device import kind_of_device
 from fedpriv.errors import UserError
 from fedpriv.reproduce import rows
-from fedpriv.reproduce.recipe import Cell, Recipe, Rule, Scale
+from fedpriv.reproduce.recipe import SCALES, Cell, Recipe, Rule, Scale
 
 
 @dataclass(frozen=True)
@@ -117,3 +118,13 @@ def collect(jobs: Sequence[Job], runs: Path, folder: Path, keep: bool = True) ->
 def distinct(jobs: Iterable[Job]) -> list[Job]:
     """One job for every run: two recipes may ask for the same."""
     return list({job.identity: job for job in jobs}.values())
+
+
+def still(recipe: Recipe, runs: Sequence[rows.Row]) -> list[rows.Row]:
+    """The rows that are runs of the recipe, and of the parts it names, as they are now."""
+    planned = set()
+    for scale in {run.scale for run in runs} & set(SCALES):
+        seeds = 1 + max(run.seed for run in runs if run.scale == scale)
+        for job in jobs_of([recipe], cast(Scale, scale), seeds):
+            planned |= {(one, job.scale, *job.cell.facts.values()) for one in job.alike}
+    return [run for run in runs if (run.identity, run.scale, *run.cell.values()) in planned]

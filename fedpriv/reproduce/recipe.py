@@ -28,7 +28,7 @@ conf/paper/left_out.yaml.
 import difflib
 import itertools
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -104,12 +104,17 @@ class Recipe:
         self.values: dict[str, str] = dict(content.get("values", {"accuracy": "accuracy_global_last"}))
         self.table: dict[str, list[str]] = content["table"]
         self.claims = [
-            Claim(c["text"], c["axis"], tuple(map(str, c["values"])), c.get("only", {}), *_metric(c))
+            Claim(c["text"], c["axis"], self._spelt(c["axis"], c["values"]), c.get("only", {}), *_metric(c))
             for c in content.get("claims", ())
         ]
         self.scales: dict[str, Any] = content.get("scales", {})
         self.figure: dict[str, Any] | None = content.get("figure")
         self.notes: str = " ".join(content.get("notes", "").split())
+
+    def _spelt(self, axis: str, values: Iterable[Any]) -> tuple[str, ...]:
+        """Values as the axis writes them: 8 may be its 8.0."""
+        known = self.axes.get(axis, {})
+        return tuple(next((own for own in known if reference.same(own, str(v))), str(v)) for v in values)
 
     @property
     def readings(self) -> list[str]:
@@ -129,7 +134,7 @@ class Recipe:
     def cells(self, scale: Scale = "full", only: Rule | None = None) -> list[Cell]:
         """The settings of a scale, of those that agree with `only`."""
         cut = self.scales.get(scale, {})
-        kept = {axis: set(map(str, values)) for axis, values in cut.get("only", {}).items()}
+        kept = {axis: set(self._spelt(axis, values)) for axis, values in cut.get("only", {}).items()}
         found = []
         for chosen in itertools.product(*(values.items() for values in self.axes.values())):
             facts = dict(zip(self.axes, (value for value, _ in chosen), strict=True))
@@ -256,7 +261,7 @@ def load(name: str) -> Recipe:
         known = f"did you mean {', '.join(near)}?" if near else "`fedpriv reproduce --help` lists them"
         raise UserError(f"{name}: no such recipe or folder; {known}")
     text = files("fedpriv.conf").joinpath("paper", f"{name}.yaml").read_text()
-    return Recipe(name, yaml.safe_load(text))
+    return Recipe(name, sound.loaded(text))
 
 
 @dataclass(frozen=True)
@@ -282,6 +287,12 @@ def left_out() -> tuple[LeftOut, ...]:
     )
 
 
+def values_of(those: list[Recipe], axis: str, text: str) -> tuple[str, ...]:
+    """What `--only` names: one value, though it may be a list of budgets, or several."""
+    whole = any(reference.same(text, own) for r in those for own in r.axes.get(axis, ()))
+    return (text,) if whole else tuple(text.split(","))
+
+
 def having(those: list[Recipe], only: Rule) -> list[Recipe]:
     """The recipes with these axes and values; refuses what none of them has."""
     for axis, values in only.items():
@@ -292,7 +303,11 @@ def having(those: list[Recipe], only: Rule) -> list[Recipe]:
                 raise UserError(
                     f"--only {axis}={value}: no such {'value' if axis in axes else 'axis'}; choose of {known}"
                 )
-    return [r for r in those if set(only) <= set(r.axes)]
+    if not (found := [r for r in those if set(only) <= set(r.axes)]):
+        raise UserError(
+            f"--only {' and '.join(only)}: no recipe has all of these axes; ask for one at a time"
+        )
+    return found
 
 
 def own(which: str) -> Path | None:
@@ -304,7 +319,7 @@ def of_file(path: Path) -> Recipe:
     """A recipe of one's own; no printed numbers are needed."""
     name = f"own/{path.stem}"
     try:
-        return Recipe(name, yaml.safe_load(path.read_text()))
+        return Recipe(name, sound.loaded(path.read_text()))
     except OSError as problem:
         raise UserError(f"{path}: cannot be read ({problem.strerror})") from problem
     except Exception as problem:  # whatever a file that is no recipe makes its reader raise

@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -60,8 +61,15 @@ def read(recipe: Recipe, folder: Path = FOLDER) -> list[Row]:
     path = path_of(recipe, folder)
     if not path.exists():
         return []
+    try:
+        if lacking := _lacking(path, recipe):
+            _leave_out(str(path), lacking)
+            return []
+    except UNREADABLE as problem:
+        _leave_out(str(path), problem)
+        return []
     found: dict[tuple[str, ...], Row] = {}
-    for number, line in enumerate(_lines(path), 2):
+    for number, line in enumerate(_table(path), 2):
         try:
             row = _row(line, recipe)
         except (KeyError, ValueError, TypeError) as problem:
@@ -73,6 +81,31 @@ def read(recipe: Recipe, folder: Path = FOLDER) -> list[Row]:
         else:
             found[key] = row
     return list(found.values())
+
+
+def _lacking(path: Path, recipe: Recipe) -> str:
+    """What the file must have and has not, in words."""
+    with open(path, newline="", encoding="utf-8") as file:
+        columns = csv.DictReader(file).fieldnames or ()
+    missing = [name for name in ("identity", "seed", "scale", *recipe.axes) if name not in columns]
+    return f"it has no column {', '.join(missing)}" if missing else ""
+
+
+def ready(recipe: Recipe, folder: Path = FOLDER) -> None:
+    """Refuse a file that could not be written anew without losing something, and a folder that takes none."""
+    path = path_of(recipe, folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lacking = _lacking(path, recipe) if path.exists() else ""
+        for number, line in enumerate(_table(path) if path.exists() else (), 2):
+            if not lacking and (None in line or None in line.values()):
+                lacking = f"row {number} has not one value a column"
+    except UNREADABLE as problem:
+        raise UserError(f"{path}: cannot be written ({_reason(problem)}); mend or remove it") from problem
+    if lacking:
+        raise UserError(f"{path}: {lacking}, as after an edit; mend the file or move it away")
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"{folder}: nothing can be written there; start from a folder of your own")
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
@@ -180,12 +213,8 @@ def add(
     path = path_of(recipe, folder)
     columns = ["identity", "seed", "scale", *recipe.axes, *MEASURED, CURVE, *ABOUT]
     own = {"identity": identity, "seed": str(seed), "scale": scale, **cell.facts}
-    rows: list[dict[str, str]] = []
-    if path.exists():
-        try:
-            rows = [{c: row.get(c) or "" for c in columns} for row in _table(path)]
-        except UNREADABLE as problem:  # writing it anew would lose what can still be mended
-            raise UserError(f"{path}: cannot be read ({_reason(problem)}); mend or remove it") from problem
+    ready(recipe, folder)
+    rows = [{c: row.get(c) or "" for c in columns} for row in (_table(path) if path.exists() else ())]
     rows = [row for row in rows if any(row[c] != own[c] for c in ("identity", *recipe.axes))]
     rows.append({c: own.get(c, line.get(c, "")) for c in columns})
     places = [list(values) for values in recipe.axes.values()]
@@ -194,7 +223,6 @@ def add(
         order = [p.index(row[a]) if row[a] in p else len(p) for a, p in zip(recipe.axes, places, strict=True)]
         return [*order, int(row["seed"]) if row["seed"].isdecimal() else MOST]
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, _csv(columns, sorted(rows, key=place)).encode())
 
 

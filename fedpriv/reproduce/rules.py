@@ -1,10 +1,11 @@
-"""Numbers of ours that need more than one run: each rule says how a number follows from several cells.
+"""Numbers of ours that need more than one run: each rule says how a number follows from several cells, seed
+by seed where both have several.
 
   gain               our value minus that of the cell the paper compares with
   loss               how far our value stays below that one
   target             FedAvg's best accuracy in whole percent, as FedPD rounds it down
   rounds_to_target   the first round that reaches it, seed by seed; infinite if a seed never does
-  speedup            FedAvg's rounds to the target over ours
+  speedup            FedAvg's rounds to the target over ours; zero if a seed never reaches it
   megabytes          everything clients sent, in units of 2^20 bytes
   reduction          by which share that is less than what the other cell sent
   reduction_private  the same of one client that sends coordinates, against a whole vector
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from fedpriv.reproduce.reference import Printed
@@ -46,18 +47,30 @@ def other(c: Comparison, key: Key, printed: Printed) -> Key:
     return key
 
 
-def gain(c: Comparison, key: Key, printed: Printed) -> Mean | None:
+def _differences(c: Comparison, key: Key, printed: Printed, sign: float) -> Mean | None:
     name = c.recipe.values["accuracy"]
     ours, theirs = c.value(key, name), c.value(other(c, key, printed), name)
     if ours is None or theirs is None:
         return None
-    spread = math.hypot(ours.spread, theirs.spread) if ours.std is not None else None
-    return Mean(ours.mean - theirs.mean, spread, min(ours.seeds, theirs.seeds))
+    if math.isnan(ours.mean + theirs.mean):  # one diverged
+        return Mean(math.nan, None, min(ours.seeds, theirs.seeds))
+    return _paired(c.by_seed(key, name), c.by_seed(other(c, key, printed), name), lambda o, t: sign * (o - t))
+
+
+def _paired(
+    ours: Mapping[int, float], theirs: Mapping[int, float], how: Callable[[float, float], float]
+) -> Mean | None:
+    """What becomes of two cells, by the seeds that both have."""
+    both = sorted(ours.keys() & theirs.keys())
+    return mean_of([how(ours[seed], theirs[seed]) for seed in both]) if both else None
+
+
+def gain(c: Comparison, key: Key, printed: Printed) -> Mean | None:
+    return _differences(c, key, printed, 1.0)
 
 
 def loss(c: Comparison, key: Key, printed: Printed) -> Mean | None:
-    found = gain(c, key, printed)
-    return found and Mean(-found.mean, found.std, found.seeds)
+    return _differences(c, key, printed, -1.0)
 
 
 # -- FedPD: rounds to FedAvg's best accuracy
@@ -79,18 +92,29 @@ def _reached(run: Row, goal: float) -> float:
     return next((r for r, accuracy in sorted(run.curve.items()) if accuracy >= goal), math.inf)
 
 
-def rounds_to_target(c: Comparison, key: Key, printed: Printed) -> Mean | None:
+def _rounds(c: Comparison, key: Key) -> dict[int, float]:
+    """Of every seed."""
     goals = _targets(c, key)
-    found = [
-        _reached(run, goals[run.seed]) for run in c.cells.get(key, ()) if run.seed in goals and run.curve
-    ]
+    runs = [run for run in c.cells.get(key, ()) if run.seed in goals and run.curve]
+    return {run.seed: _reached(run, goals[run.seed]) for run in runs}
+
+
+def rounds_to_target(c: Comparison, key: Key, printed: Printed) -> Mean | None:
+    found = list(_rounds(c, key).values())
     return mean_of(found) if found else None
 
 
 def speedup(c: Comparison, key: Key, printed: Printed) -> Mean | None:
-    ours = rounds_to_target(c, key, printed)
-    base = rounds_to_target(c, c.with_value(key, "method", BASE), printed)
-    return ours and base and Mean(base.mean / ours.mean, None, min(ours.seeds, base.seeds))
+    ours, base = _rounds(c, key), _rounds(c, c.with_value(key, "method", BASE))
+    if math.inf in ours.values():
+        return Mean(0.0, None, len(ours))
+    whole, part = (
+        mean_of([some[s] for s in ours.keys() & base.keys()] or [math.nan]) for some in (base, ours)
+    )
+    ratio = whole.mean / part.mean
+    # A ratio of means deviates as its seeds do from it.
+    off = _paired(base, ours, lambda all_, own: (all_ - ratio * own) / part.mean)
+    return off and Mean(ratio, off.std, off.seeds)
 
 
 # -- PFA: what clients send
@@ -101,9 +125,14 @@ def megabytes(c: Comparison, key: Key, printed: Printed) -> Mean | None:
     return sent and Mean(sent.mean / 2**20, None if sent.std is None else sent.std / 2**20, sent.seeds)
 
 
+def _sent(c: Comparison, key: Key) -> dict[int, float]:
+    """Bytes of every seed, whatever it learned."""
+    found = {run.seed: run.measured["uplink_bytes"] for run in c.cells.get(key, ())}
+    return {seed: sent for seed, sent in found.items() if sent is not None}
+
+
 def reduction(c: Comparison, key: Key, printed: Printed) -> Mean | None:
-    ours, theirs = c.value(key, "uplink_bytes"), c.value(other(c, key, printed), "uplink_bytes")
-    return ours and theirs and Mean(1 - ours.mean / theirs.mean, None, min(ours.seeds, theirs.seeds))
+    return _paired(_sent(c, key), _sent(c, other(c, key, printed)), lambda own, all_: 1 - own / all_)
 
 
 def reduction_private(c: Comparison, key: Key, printed: Printed) -> Mean | None:

@@ -17,6 +17,7 @@ from fedpriv.reproduce import recipe as recipes
 from fedpriv.reproduce import rows
 from fedpriv.reproduce.compare import VERDICTS, Comparison, Held, Key
 from fedpriv.reproduce.draw import png
+from fedpriv.reproduce.plan import still
 from fedpriv.reproduce.rules import RULES
 
 TABLES, FIGURES = "tables", "figures"
@@ -34,7 +35,14 @@ def main(arguments: Sequence[str]) -> int:
         console = Console(highlight=False, markup=False, width=_PLAIN)
     chosen = recipes.chosen(arguments[0])
     folder = rows.folder_of(arguments[0])
-    shown = [Comparison(r, folder) for r in chosen if rows.read(r, folder)]
+    finished = {r: rows.read(r, folder) for r in chosen}
+    if recipes.own(arguments[0]):  # which is edited between two runs; those of the papers are under test
+        for r, runs in finished.items():
+            finished[r] = still(r, runs)
+            if gone := len(runs) - len(finished[r]):
+                told = "of settings or code that it does not have any more, and are left out"
+                console.print(f"{r.name}: {gone} rows are {told}", soft_wrap=True)
+    shown = [Comparison(r, folder, runs) for r, runs in finished.items() if runs]
     if not shown:
         raise UserError(
             f"{arguments[0]}: no finished run of it; `fedpriv reproduce {arguments[0]}` makes them"
@@ -279,6 +287,8 @@ def _as_latex(comparison: Comparison) -> str:
 
 
 def _escaped(text: str) -> str:
-    for symbol in "&%_#^":
+    text = text.replace("\\", r"\textbackslash ")
+    for symbol in "&%_#${}":
         text = text.replace(symbol, "\\" + symbol)
+    text = text.replace("^", r"\textasciicircum{}").replace("~", r"\textasciitilde{}")
     return text.replace("±", r"$\pm$")

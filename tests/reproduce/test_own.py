@@ -63,6 +63,18 @@ def test_it_runs_resumes_and_is_tabulated(fedpriv, tmp_path):
         (MINE + "figure: {x: epsilon, line: nosuch}\n", "there is no nosuch; there are epsilon"),
         (MINE + "figure: {x: round}\n", "one line would be drawn through every epsilon"),
         (MINE + "claims: [{text: t, axis: epsilon, values: [8, 2], metric: foo}]\n", "no metric foo"),
+        (MINE + "claims: [{text: t, axis: epsilon, values: [8, 2], onyl: {}}]\n", "did you mean only?"),
+        (MINE + "claims: [{text: t, axis: epsilon, values: [8]}]\n", "values must be two or more"),
+        (MINE + "claims: [epsilon]\n", "claims: epsilon is no {text, axis, values}"),
+        (MINE + "claims: {text: t}\n", "claims must be a list, each line with a `-`"),
+        (MINE + "notes: [a, b]\n", "notes must be a text"),
+        (MINE.replace("columns: []", "columns: [], caption: x"), "table: unknown key caption"),
+        (MINE.replace("8: epsilon=8", "2: epsilon=8"), "2 stands twice in line 4"),
+        (MINE.replace("{2:", "{no:"), "put quotes around its name"),
+        (MINE.replace("  epsilon: {", "  rounds: {").replace("[epsilon]", "[rounds]"), "rounds is a column"),
+        (MINE.replace("rounds=1", "rounds=1 seed=4"), "seed is set for every run"),
+        (MINE + "omit: [{epsilon: 2}, {epsilon: 8}]\n", "omit leaves no cell"),
+        (MINE + "scales: {cpu: }\n", "scales: cpu must be a list of `name: value`"),
         (MINE + "scales: {fulll: {seeds: 3}}\n", "did you mean full?"),
         (MINE + "scales: {full: {seed: 3}}\n", "did you mean seeds?"),
         (MINE + "scales: {full: {seeds: three}}\n", "seeds: three is no whole number"),
@@ -75,6 +87,28 @@ def test_mistakes_are_one_line(fedpriv, tmp_path, content, words):
     done = fedpriv("reproduce", "./mine.yaml", "--dry-run")
     assert done.code == 2 and done.err.count("\n") == 1 and "Traceback" not in done.err
     assert words in done.err, done.err
+
+
+def test_a_value_of_a_claim_may_be_written_otherwise(tmp_path):
+    """8 is the axis's 8.0, in a claim and in what a scale runs."""
+    content = MINE.replace("8: epsilon", "8.0: epsilon") + (
+        "claims: [{text: t, axis: epsilon, values: [8, 2]}]\nscales: {cpu: {only: {epsilon: [8]}}}\n"
+    )
+    (tmp_path / "mine.yaml").write_text(content)
+    mine = recipe.of_file(tmp_path / "mine.yaml")
+    assert mine.claims[0].values == ("8.0", "2") and len(mine.cells("cpu")) == 1
+
+
+def test_rows_of_an_edited_recipe_are_not_shown_as_its_own(fedpriv, tmp_path):
+    """Two rounds instead of one are other runs: never a mean of both, and none of what is not asked for."""
+    (tmp_path / "mine.yaml").write_text(MINE)
+    fedpriv("reproduce", "./mine.yaml")
+    (tmp_path / "mine.yaml").write_text(MINE.replace("rounds=1", "rounds=2"))
+    early = fedpriv("table", "./mine.yaml")
+    assert early.code == 2 and "no finished run" in early.err
+    fedpriv("reproduce", "./mine.yaml")
+    shown = fedpriv("table", "./mine.yaml")
+    assert "2 rows" in shown.out and "runs      2, scale full, seeds a cell 1" in shown.out, shown.out
 
 
 OWN = """\

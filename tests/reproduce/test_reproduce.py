@@ -121,10 +121,14 @@ def test_rounds_to_fedavgs_best_in_whole_percent(tmp_path):
     assert of(done, "target_accuracy", **where).ours.mean == pytest.approx((0.80 + 0.75) / 2)
     assert of(done, "rounds_to_target", method="fedavg", **where).ours.mean == 15  # rounds 20 and 10
     assert of(done, "rounds_to_target", method="fedavg+fedpd", **where).ours.mean == 15
-    assert of(done, "speedup", method="fedavg+fedpd", **where).ours.mean == 1
+    faster = of(done, "speedup", method="fedavg+fedpd", **where).ours
+    # 20 rounds over 10 and 10 over 20: off a ratio of one by (20 - 10) / 15 and as much less
+    assert faster.mean == 1 and faster.std == pytest.approx(math.sqrt(2) * 10 / 15)
     assert of(done, "rounds_to_target", method="scaffold", **where).ours.mean == math.inf  # a seed did not
     assert of(done, "speedup", method="scaffold", **where).ours.mean == 0
     assert of(done, "accuracy_gain", method="fedavg+fedpd", **where).ours.mean == pytest.approx(0.9 - 0.7775)
+    gained = of(done, "accuracy_gain", method="fedavg+fedpd", **where).ours
+    assert gained.std == pytest.approx((0.15 - 0.095) / math.sqrt(2))  # of the seeds' own differences
     header, lines = grid(done, "rounds_to_target", "rounds_to_target")
     row = next(line for line in lines if line[0] == "scaffold")
     assert header[1] == "alpha 0.1, local_epochs 1, clients 10" and row[1].startswith("never (")
@@ -491,3 +495,59 @@ def test_a_damaged_summary_is_named_and_its_run_is_left_to_do(tmp_path, capfd):
     folder.mkdir()
     (folder / "summary.json").write_text("{")
     assert rows.sound_summary(folder) is None and str(folder) in capfd.readouterr().err
+
+
+def test_a_list_of_budgets_can_be_asked_for(fedpriv):
+    """Of the values 1, 10 and 1,1,10 the last is meant, not the first two; 1,10 are two values."""
+    asked = {
+        budgets: fedpriv("reproduce", "pldpfl/fig2", "--dry-run", "--only", f"budgets={budgets}").out
+        for budgets in ("1,1,10", "1,10")
+    }
+    assert asked["1,1,10"].count(" fedpriv run ") == asked["1,1,10"].count("budget.epsilons=[1,1,10]") > 0
+    assert "budget.epsilons" not in asked["1,10"] and "epsilon=10 " in asked["1,10"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ("pldpfl", "--only", "budgets=1", "--only", "method=selection", "--only", "range=1"),
+            "no such axis",
+        ),
+        (
+            ("all", "--only", "budgets=1,1,10", "--only", "participation_rounds=1"),
+            "no recipe has all of these",
+        ),
+        (("pldpfl/fig2", "--seeds", "²"), "must be a whole number"),
+    ],
+)
+def test_what_no_recipe_has_is_one_line(fedpriv, words, told):
+    done = fedpriv("reproduce", *words, "--dry-run")
+    assert done.code == 2 and told in done.err and done.err.count("\n") == 1, done.err
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda text: text.replace("identity,", "id,", 1), "has no column identity"),
+        (lambda text: text.replace("dp,", "", 1), "has no column dp"),
+        (lambda text: text + "half a row\n", "row 3 has not one value a column"),
+    ],
+)
+def test_rows_that_cannot_be_read_are_not_written_over(reproduce, tmp_path, damage, told):
+    reproduce("tiny/table1", "--only", "dp=none")
+    path = tmp_path / "outputs" / "reproduced" / "tiny-table1.csv"
+    damaged = damage(path.read_text())
+    path.write_text(damaged)
+    done = reproduce("tiny/table1")
+    assert done.code == 2 and told in done.err and "Traceback" not in done.err, done.err
+    assert path.read_text() == damaged and "ldp" not in damaged
+    assert not list((tmp_path / "outputs" / "runs").glob("*-ldp-*"))
+
+
+def test_a_folder_that_takes_no_rows_is_said_before_anything_runs(reproduce, tmp_path):
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "outputs" / "reproduced").write_text("in the way")
+    done = reproduce("tiny/table1")
+    assert done.code == 2 and "outputs/reproduced" in done.err and done.err.count("\n") == 1, done.err
+    assert not (tmp_path / "outputs" / "runs").exists()
