@@ -89,7 +89,9 @@ def _file(error: OSError) -> str:
     reason = _FILES[error.errno] or error.strerror
     if error.filename is None:
         return f"a file of the run cannot be written ({reason}); choose another hydra.run.dir"
-    return f"{cut(error.filename)}: cannot be written ({reason}); choose another hydra.run.dir"
+    return (
+        f"{cut(error.filename)}: cannot be written ({reason}); choose another place (for runs: hydra.run.dir)"
+    )
 
 
 def _while_composing(error: BaseException) -> bool:

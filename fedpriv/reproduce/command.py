@@ -15,12 +15,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedpriv.commands import sweeping
 from fedpriv.config import identity
+from fedpriv.config.composing import in_one_line
+from fedpriv.device import choose_device
 from fedpriv.engine.base import cores
 from fedpriv.errors import UserError
 from fedpriv.reproduce import recipe as recipes
 from fedpriv.reproduce import rows
 from fedpriv.reproduce.cost import GPU_RATE, Cost, Steps, total
-from fedpriv.reproduce.plan import Job, collect, distinct, jobs_of
+from fedpriv.reproduce.plan import Job, collect, composed, distinct, jobs_of
 from fedpriv.reproduce.recipe import SCALES, Scale
 from fedpriv.session import screen
 from fedpriv.session.claim import STATUS
@@ -62,6 +64,8 @@ def main(arguments: Sequence[str]) -> int:
         planned = jobs_of(chosen, scale, seeds, only, _device(more))
         left = collect(planned, RUNS, folder, keep=not dry)
         todo = distinct(left)
+    if planned:
+        _check(planned[0], more)
     done = len(planned) - len(left)
     console.print(f"{which} at scale {scale}: {len(planned)} runs, {done} done, {len(todo)} to do")
     for r in chosen:
@@ -88,6 +92,8 @@ def main(arguments: Sequence[str]) -> int:
     shown = f"`fedpriv table {which}` shows them"
     if scale == "smoke":
         shown = f"they are too short for a table, their rows are in {SMOKE_ROWS}"
+    if len(left) == len(planned):
+        shown = "there is nothing to show"
     console.print(f"{len(planned) - len(left)} of {len(planned)} runs done; {shown}", soft_wrap=True)
     return 1 if todo else 0
 
@@ -109,8 +115,8 @@ def _parse(
                 raise UserError(f"{option}: needs a value; `fedpriv reproduce --help` shows the form")
             named[option] = value if equals else arguments.pop(0)
             if option == "--only":
-                axis, _, only_value = named[option].partition("=")
-                only[axis] = only_value
+                axis, _, text = named[option].partition("=")
+                only[axis] = text
         elif word.startswith("--"):
             raise UserError(f"{word}: no such option; `fedpriv reproduce --help` lists them")
         else:
@@ -120,6 +126,8 @@ def _parse(
     if len(which) != 1:
         raise UserError("give one PAPER/ARTIFACT, PAPER or all; `fedpriv reproduce --help` lists the recipes")
     for word in more:
+        if word.partition("=")[0] in ("seed", "seeds"):
+            raise UserError(f"{word}: say how many with --seeds N; they are 0 to N-1")
         if word.lstrip("+").split("=")[0].split("/")[0].split(".")[0] not in _ALLOWED:
             raise UserError(
                 f"{word}: would make other runs than the recipe's; use `fedpriv run` for them, "
@@ -129,6 +137,14 @@ def _parse(
     if scale not in SCALES:
         raise UserError(f"--scale {scale}: choose one of {', '.join(SCALES)}")
     return which[0], scale, _count(named, "--seeds"), only, _count(named, "--jobs") or 1, dry, more
+
+
+def _check(job: Job, overrides: list[str]) -> None:
+    """Refuse now what every run would refuse; a launcher may have devices that are not here."""
+    with in_one_line():
+        composed((*job.overrides, *(word for word in overrides if not word.startswith("hydra"))))
+    if not any(word.startswith("hydra/launcher=") for word in overrides):
+        choose_device(_device(overrides))
 
 
 def _device(overrides: list[str]) -> str:

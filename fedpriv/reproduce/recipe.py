@@ -300,9 +300,9 @@ def having(those: list[Recipe], only: Rule) -> list[Recipe]:
             if not any(reference.same(value, own) for r in those for own in r.axes.get(axis, ())):
                 axes = {a: list(v) for r in those for a, v in r.axes.items()}
                 known = ", ".join(axes.get(axis, axes))
-                raise UserError(
-                    f"--only {axis}={value}: no such {'value' if axis in axes else 'axis'}; choose of {known}"
-                )
+                missing = "value" if axis in axes else "axis"
+                asked = f"{axis}={value}" if value else axis
+                raise UserError(f"--only {asked}: no such {missing}; choose of {known}")
     if not (found := [r for r in those if set(only) <= set(r.axes)]):
         raise UserError(
             f"--only {' and '.join(only)}: no recipe has all of these axes; ask for one at a time"

@@ -519,6 +519,11 @@ def test_a_list_of_budgets_can_be_asked_for(fedpriv):
             "no recipe has all of these",
         ),
         (("pldpfl/fig2", "--seeds", "²"), "must be a whole number"),
+        (("pldpfl/fig2", "--only", "budgets"), "--only budgets: no such value; choose of none"),
+        (("pldpfl/fig2", "seed=3"), "--seeds N"),
+        (("pldpfl/fig2", "threads=0"), "threads=0"),
+        (("pldpfl/fig2", "logger=wandbb"), "wandbb"),
+        (("pldpfl/fig2", "device=cuda:99"), "cuda:99"),
     ],
 )
 def test_what_no_recipe_has_is_one_line(fedpriv, words, told):
