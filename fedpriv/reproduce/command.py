@@ -58,14 +58,14 @@ def main(arguments: Sequence[str]) -> int:
     chosen = recipes.having(chosen, only)
     folder = SMOKE_ROWS if scale == "smoke" else rows.folder_of(which)
     console = Console(highlight=False, markup=False)
-    for r in [] if dry else chosen:
-        rows.ready(r, folder)
     with console.status("planning") if console.is_terminal else nullcontext():
         planned = jobs_of(chosen, scale, seeds, only, _device(more))
+        if planned:
+            _check(planned[0], more)
+        for r in [] if dry else chosen:
+            rows.ready(r, folder)
         left = collect(planned, RUNS, folder, keep=not dry)
         todo = distinct(left)
-    if planned:
-        _check(planned[0], more)
     done = len(planned) - len(left)
     console.print(f"{which} at scale {scale}: {len(planned)} runs, {done} done, {len(todo)} to do")
     for r in chosen:

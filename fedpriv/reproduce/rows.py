@@ -61,15 +61,12 @@ def read(recipe: Recipe, folder: Path = FOLDER) -> list[Row]:
     path = path_of(recipe, folder)
     if not path.exists():
         return []
-    try:
-        if lacking := _lacking(path, recipe):
-            _leave_out(str(path), lacking)
-            return []
-    except UNREADABLE as problem:
-        _leave_out(str(path), problem)
+    lines = _lines(path)
+    if lines and (lacking := _lacking(path, recipe)):
+        _leave_out(str(path), lacking)
         return []
     found: dict[tuple[str, ...], Row] = {}
-    for number, line in enumerate(_table(path), 2):
+    for number, line in enumerate(lines, 2):
         try:
             row = _row(line, recipe)
         except (KeyError, ValueError, TypeError) as problem:

@@ -2,6 +2,7 @@
 
 import csv
 import math
+from pathlib import Path
 
 import pytest
 
@@ -527,8 +528,10 @@ def test_a_list_of_budgets_can_be_asked_for(fedpriv):
     ],
 )
 def test_what_no_recipe_has_is_one_line(fedpriv, words, told):
-    done = fedpriv("reproduce", *words, "--dry-run")
-    assert done.code == 2 and told in done.err and done.err.count("\n") == 1, done.err
+    for how in (["--dry-run"], []):
+        done = fedpriv("reproduce", *words, *how)
+        assert done.code == 2 and told in done.err and done.err.count("\n") == 1, done.err
+    assert not Path("outputs").exists()
 
 
 @pytest.mark.parametrize(
