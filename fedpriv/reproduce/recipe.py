@@ -289,8 +289,10 @@ def left_out() -> tuple[LeftOut, ...]:
 
 def values_of(those: list[Recipe], axis: str, text: str) -> tuple[str, ...]:
     """What `--only` names: one value, though it may be a list of budgets, or several."""
+    several = tuple(text.split(","))
     whole = any(reference.same(text, own) for r in those for own in r.axes.get(axis, ()))
-    return (text,) if whole else tuple(text.split(","))
+    # What names a value twice is a list that there is not.
+    return (text,) if whole or len(set(several)) < len(several) else several
 
 
 def having(those: list[Recipe], only: Rule) -> list[Recipe]:

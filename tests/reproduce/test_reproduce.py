@@ -521,6 +521,7 @@ def test_a_list_of_budgets_can_be_asked_for(fedpriv):
         ),
         (("pldpfl/fig2", "--seeds", "²"), "must be a whole number"),
         (("pldpfl/fig2", "--only", "budgets"), "--only budgets: no such value; choose of none"),
+        (("pldpfl/fig2", "--only", "budgets=1,1,1"), "--only budgets=1,1,1: no such value"),
         (("pldpfl/fig2", "seed=3"), "--seeds N"),
         (("pldpfl/fig2", "threads=0"), "threads=0"),
         (("pldpfl/fig2", "logger=wandbb"), "wandbb"),
