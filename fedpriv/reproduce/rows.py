@@ -62,7 +62,7 @@ def read(recipe: Recipe, folder: Path = FOLDER) -> list[Row]:
     if not path.exists():
         return []
     lines = _lines(path)
-    if lines and (lacking := _lacking(path, recipe)):
+    if lacking := _lacking(lines, recipe):
         _leave_out(str(path), lacking)
         return []
     found: dict[tuple[str, ...], Row] = {}
@@ -80,29 +80,30 @@ def read(recipe: Recipe, folder: Path = FOLDER) -> list[Row]:
     return list(found.values())
 
 
-def _lacking(path: Path, recipe: Recipe) -> str:
-    """What the file must have and has not, in words."""
-    with open(path, newline="", encoding="utf-8") as file:
-        columns = csv.DictReader(file).fieldnames or ()
-    missing = [name for name in ("identity", "seed", "scale", *recipe.axes) if name not in columns]
+def _lacking(lines: list[dict[str, str]], recipe: Recipe) -> str:
+    """What every row must have and these have not, in words."""
+    missing = [name for name in ("identity", "seed", "scale", *recipe.axes) if lines and name not in lines[0]]
     return f"it has no column {', '.join(missing)}" if missing else ""
 
 
-def ready(recipe: Recipe, folder: Path = FOLDER) -> None:
-    """Refuse a file that could not be written anew without losing something, and a folder that takes none."""
+def ready(recipe: Recipe, folder: Path = FOLDER) -> list[dict[str, str]]:
+    """The rows so far; refuses a file that could not be written anew without losing something, and a folder
+    that takes none."""
     path = path_of(recipe, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lacking = _lacking(path, recipe) if path.exists() else ""
-        for number, line in enumerate(_table(path) if path.exists() else (), 2):
-            if not lacking and (None in line or None in line.values()):
-                lacking = f"row {number} has not one value a column"
+        lines = _table(path) if path.exists() else []
     except UNREADABLE as problem:
         raise UserError(f"{path}: cannot be written ({_reason(problem)}); mend or remove it") from problem
+    lacking = _lacking(lines, recipe)
+    for number, line in enumerate(lines, 2):
+        if not lacking and (None in line or None in line.values()):
+            lacking = f"row {number} has not one value a column"
     if lacking:
         raise UserError(f"{path}: {lacking}, as after an edit; mend the file or move it away")
     if not os.access(folder, os.W_OK):
         raise UserError(f"{folder}: nothing can be written there; start from a folder of your own")
+    return lines
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
@@ -210,8 +211,7 @@ def add(
     path = path_of(recipe, folder)
     columns = ["identity", "seed", "scale", *recipe.axes, *MEASURED, CURVE, *ABOUT]
     own = {"identity": identity, "seed": str(seed), "scale": scale, **cell.facts}
-    ready(recipe, folder)
-    rows = [{c: row.get(c) or "" for c in columns} for row in (_table(path) if path.exists() else ())]
+    rows = [{c: row.get(c) or "" for c in columns} for row in ready(recipe, folder)]
     rows = [row for row in rows if any(row[c] != own[c] for c in ("identity", *recipe.axes))]
     rows.append({c: own.get(c, line.get(c, "")) for c in columns})
     places = [list(values) for values in recipe.axes.values()]

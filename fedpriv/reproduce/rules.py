@@ -47,16 +47,6 @@ def other(c: Comparison, key: Key, printed: Printed) -> Key:
     return key
 
 
-def _differences(c: Comparison, key: Key, printed: Printed, sign: float) -> Mean | None:
-    name = c.recipe.values["accuracy"]
-    ours, theirs = c.value(key, name), c.value(other(c, key, printed), name)
-    if ours is None or theirs is None:
-        return None
-    if math.isnan(ours.mean + theirs.mean):  # one diverged
-        return Mean(math.nan, None, min(ours.seeds, theirs.seeds))
-    return _paired(c.by_seed(key, name), c.by_seed(other(c, key, printed), name), lambda o, t: sign * (o - t))
-
-
 def _paired(
     ours: Mapping[int, float], theirs: Mapping[int, float], how: Callable[[float, float], float]
 ) -> Mean | None:
@@ -66,11 +56,18 @@ def _paired(
 
 
 def gain(c: Comparison, key: Key, printed: Printed) -> Mean | None:
-    return _differences(c, key, printed, 1.0)
+    name, base = c.recipe.values["accuracy"], other(c, key, printed)
+    ours, theirs = c.value(key, name), c.value(base, name)
+    if ours is None or theirs is None:
+        return None
+    if math.isnan(ours.mean + theirs.mean):  # one diverged
+        return Mean(math.nan, None, min(ours.seeds, theirs.seeds))
+    return _paired(c.by_seed(key, name), c.by_seed(base, name), lambda own, base: own - base)
 
 
 def loss(c: Comparison, key: Key, printed: Printed) -> Mean | None:
-    return _differences(c, key, printed, -1.0)
+    found = gain(c, key, printed)
+    return found and Mean(-found.mean, found.std, found.seeds)
 
 
 # -- FedPD: rounds to FedAvg's best accuracy

@@ -91,9 +91,9 @@ def check(recipe: "Recipe") -> None:
             unknown = [v for v in values if not any(same(v, own) for own in recipe.axes.get(axis, ()))]
             if axis not in recipe.axes or unknown:
                 _wrong(f"no axis {axis} with {', '.join(unknown)}")
-    if not recipe.cells():
+    if not (cells := recipe.cells()):
         _wrong("omit leaves no cell")
-    if any(override.partition("=")[0] == "seed" for cell in recipe.cells() for override in cell.overrides):
+    if any(override.partition("=")[0] == "seed" for cell in cells for override in cell.overrides):
         _wrong("seed is set for every run by `--seeds` or scales; leave it out")
     _check_numbers(recipe)
     if recipe.figure:
